@@ -5,13 +5,44 @@ Every message is a sentence for the person who runs the daemon, and holds no cre
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class StreamdError(Exception):
     """Base of all errors that streamd raises on purpose."""
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the configuration, and where. `str()` gives `file:line:column: path: message`."""
+
+    file: str
+    message: str
+    line: int | None = None
+    """From 1; None where the problem is the file itself."""
+    column: int | None = None
+    """From 1."""
+    path: str = ""
+    """The key, with the keys around it: `models.imagenet.top_k`."""
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
+        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+
+
 class ConfigError(StreamdError):
     """The configuration cannot be used. `str()` gives one line a problem: `file:line:column: path: message`."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+
+class ConfigNotFound(ConfigError):
+    """There is no configuration at the path that was named, or none on the search path."""
 
 
 class SourceError(StreamdError):

@@ -64,6 +64,8 @@ class EventKind(enum.StrEnum):
     """The camera refused our credentials; attempts go on, slowly."""
     ENDED = "ended"
     """A file reached its end, and all its results are published."""
+    FAILED = "failed"
+    """A file cannot be used; nothing is tried again until its configuration changes."""
     STOPPED = "stopped"
     """The daemon let go of the camera."""
     WORKER_DIED = "worker_died"
@@ -89,6 +91,8 @@ class Phase(enum.StrEnum):
     REFUSED = "refused"
     """Waiting, long, after refused credentials."""
     ENDED = "ended"
+    FAILED = "failed"
+    """A file that cannot be used; no further attempt."""
     STOPPED = "stopped"
 
 

@@ -68,9 +68,12 @@ class Packet:
     token: int
     """Counts the packets of a session from 0; decoders hand it back with the frame, so nothing depends on the camera's clock."""
     pts: int | None
+    dts: int | None
     is_keyframe: bool
     is_corrupt: bool
     """The demuxer saw damage: a transport error or a gap."""
+    is_discard: bool
+    """To be decoded but not shown: the container cuts this frame away (an edit list, say)."""
     received_ns: int
     captured_ns: int
 
@@ -133,10 +136,8 @@ class Sample:
     slot: int
     ready_ns: int
     """When preprocessing was issued, monotonic."""
-    live: bool
-    """Live samples age and may be dropped; the others wait."""
-    ready_event: object | None = None
-    """A recorded `torch.cuda.Event` after which the slot's pixels are there; None on the CPU."""
+    expires_ns: int | None
+    """Monotonic time after which the sample is dropped instead of classified; None waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,9 @@ class DropReason(enum.StrEnum):
     UNDECODED = "undecoded"
     """The decoder took its packet and returned no frame."""
     DECODE_ERROR = "decode_error"
+    """The decoder rejected its packet."""
+    CUT = "cut"
+    """The container says that this frame is not to be shown."""
     OVERLOAD = "overload"
     """The worker had no room: an older frame made way for a newer one."""
     STALE = "stale"

@@ -1,10 +1,17 @@
-"""The command line. Each command is a module of this package and imports what is heavy inside its function: `check` runs without torch, av or redis."""
+"""The command line. Each command is a module of this package and imports what is heavy inside its function.
+
+`check` runs without torch, av or redis, and `--help` is quick.
+"""
 
 from __future__ import annotations
+
+import os
 
 import typer
 
 from streamd import __version__
+
+_TYPER_USAGE_ERROR = 2
 
 app = typer.Typer(
     name="streamd",
@@ -30,5 +37,22 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the `streamd` command."""
-    app()
+    """Entry point of the `streamd` command. Exit codes follow sysexits, so typer's 2 for a wrong command line becomes 64."""
+    try:
+        app()
+    except SystemExit as leaving:
+        if leaving.code == _TYPER_USAGE_ERROR:
+            raise SystemExit(os.EX_USAGE) from None
+        raise
+
+
+# Each command is a module that decorates its function with @app.command(); to add one, import it here. At the end, since they import `app`.
+from streamd.cli import (  # noqa: E402, F401
+    bench,
+    check,
+    demo,
+    probe,
+    run,
+    schema,
+    tail,
+)

@@ -5,53 +5,34 @@ Durations are seconds as `float`; in YAML a number (seconds) or a text such as `
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import parse_qs, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
-from pydantic.json_schema import WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
-
-
-def _duration_s(value: object) -> object:
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value)
-        if match is None:
-            raise ValueError(f"{value!r} is not a duration; write a number of seconds or a text such as 500ms, 10s, 5m, 1h")
-        return float(match[1]) * _UNITS_S[match[2]]
-    if isinstance(value, bool):
-        raise ValueError("is not a duration; write a number of seconds or a text such as 500ms, 10s, 5m, 1h")
-    return value
-
-
-Duration = Annotated[
-    float,
-    BeforeValidator(_duration_s),
-    Field(gt=0, allow_inf_nan=False),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"},
-            ],
-            "description": "A number of seconds, or a text such as 500ms, 10s, 5m, 1h.",
-        }
-    ),
-]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-"""Of a camera or a model: letters, digits, `_`, `.` and `-`, so that it is safe in keys, file names and metrics."""
+from streamd.config.scalars import PREFIX_PATTERN, Duration, Name, number_from_text, split_url
 
 SOURCE_SCHEMES = ("rtsp", "rtsps", "http", "https", "file")
+
+
+def _is_number(annotation: Any) -> bool:
+    """Whether a number satisfies `annotation`: int, float, a Literal of numbers, or a union with one of them."""
+    return annotation in (int, float) or isinstance(annotation, int) or any(map(_is_number, get_args(annotation)))
 
 
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, values are not changed after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """To pydantic, true is 1."""
+        if isinstance(value, bool) and info.field_name and _is_number(cls.model_fields[info.field_name].annotation):
+            raise ValueError("must be a number, not true or false")
+        return value
 
 
 class RedisConfig(Section):
@@ -63,7 +44,7 @@ class RedisConfig(Section):
     """ACL user; kept out of the url, so that it needs no escaping."""
     password: SecretStr | None = None
     """Password; best written as ${file:redis-password} or ${REDIS_PASSWORD}."""
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:{}-]{1,64}$")] = "streamd"
+    prefix: Annotated[str, Field(pattern=PREFIX_PATTERN)] = "streamd"
     """Start of every key: {prefix}:results:{camera}, {prefix}:events, {prefix}:cameras."""
     max_entries: Annotated[int, Field(gt=0)] = 10_000
     """About how many entries a stream keeps; Redis trims older ones (MAXLEN ~)."""
@@ -75,10 +56,10 @@ class RedisConfig(Section):
     @field_validator("url")
     @classmethod
     def _supported_url(cls, url: str) -> str:
-        parts = urlsplit(url)
+        parts = split_url(url)
         if parts.scheme not in {"redis", "rediss", "unix"}:
             raise ValueError("must start with redis://, rediss:// or unix://")
-        if parts.password:
+        if parts.password or "password" in parse_qs(parts.query):
             raise ValueError("holds a password; write it under `password:` instead, best as ${file:redis-password}")
         return url
 
@@ -87,11 +68,11 @@ class JsonlConfig(Section):
     """A second place for the same records: one JSON object a line."""
 
     path: str = "-"
-    """A file that is appended to, or `-` for standard output."""
+    """A file that is appended to (relative to streamd.yaml), or `-` for standard output."""
 
 
 class ModelConfig(Section):
-    """One classification model. Give either `torchvision` or `builtin`."""
+    """One classification model. Give either `torchvision` or `builtin`. Paths are relative to streamd.yaml."""
 
     torchvision: str | None = None
     """Name of a torchvision classification model: resnet50, efficientnet_b0, vit_b_16, …"""
@@ -142,17 +123,6 @@ class EngineConfig(Section):
         return self
 
 
-class HttpConfig(Section):
-    """Health for load balancers and containers: /livez, /readyz, /api/cameras."""
-
-    enabled: bool = False
-    """Whether to listen at all."""
-    host: str = "127.0.0.1"
-    """Address to listen on."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """TCP port; 0 takes a free one and logs it."""
-
-
 class ReconnectConfig(Section):
     """What happens between two connections of a camera. Every wait is varied by up to a fifth, so that cameras do not come back in step."""
 
@@ -183,7 +153,9 @@ class CameraDefaults(Section):
     """keyframes: decode and classify key frames only."""
     decoder: Literal["auto", "nvdec", "cpu"] = "auto"
     """auto: NVDEC where it can take the stream, else the CPU, and the camera's state says why."""
-    rotate: Literal["auto", 0, 90, 180, 270] = "auto"
+    latency: Literal["auto", "low", "throughput"] = "auto"
+    """NVDEC: low gives each frame at once; throughput holds one or two back and takes half of the CPU; auto: low for live cameras."""
+    rotate: Annotated[Literal["auto", 0, 90, 180, 270], BeforeValidator(number_from_text)] = "auto"
     """Clockwise turn before classification; auto follows the file's own metadata."""
     max_age: Duration = 0.5
     """A live frame older than this is dropped before inference. Files wait instead."""
@@ -216,9 +188,9 @@ class CameraConfig(CameraDefaults):
             raise ValueError("is empty; write rtsp://HOST/PATH, http://HOST/PATH or the path of a video file")
         if "://" not in url:
             return url
-        parts = urlsplit(url)
+        parts = split_url(url)
         if parts.scheme not in SOURCE_SCHEMES:
-            raise ValueError(f"{parts.scheme}:// is not supported; use one of {', '.join(s + '://' for s in SOURCE_SCHEMES)}, or a file's path")
+            raise ValueError(f"must start with {', '.join(s + '://' for s in SOURCE_SCHEMES)}, or be the path of a file")
         if parts.scheme != "file":
             if "@" in parts.netloc:
                 raise ValueError("holds a user name; write it under `username:` and `password:`, where nothing needs escaping")
@@ -247,8 +219,8 @@ class CameraConfig(CameraDefaults):
         return self
 
 
-class Config(Section):
-    """The whole configuration: streamd.yaml and the folder cameras/ beside it."""
+class SharedSections(Section):
+    """The sections that streamd.yaml and the loaded configuration have in common."""
 
     redis: RedisConfig | None = RedisConfig()
     """null: no Redis; then `jsonl` is needed."""
@@ -258,16 +230,28 @@ class Config(Section):
     """Models by a name of your choice."""
     engine: EngineConfig = EngineConfig()
     """Device, processes, batches."""
-    http: HttpConfig = HttpConfig()
-    """Health endpoints."""
-    cameras: Annotated[dict[Name, CameraConfig], Field(min_length=1)]
-    """By name; from the files in cameras/, `camera_defaults` already filled in."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _results_go_somewhere(self) -> Self:
         if self.redis is None and self.jsonl is None:
-            raise ValueError("has neither `redis` nor `jsonl`: results would go nowhere")
+            raise ValueError("neither `redis` nor `jsonl` is given: results would go nowhere")
         return self
+
+
+class MainFile(SharedSections):
+    """streamd.yaml as it is written."""
+
+    camera_defaults: CameraDefaults = CameraDefaults()
+    """Values for the keys that camera files leave out."""
+
+
+class Config(SharedSections):
+    """The whole configuration: streamd.yaml and the folder cameras/ beside it."""
+
+    cameras: Annotated[dict[Name, CameraConfig], Field(min_length=1)]
+    """By name; from the files in cameras/, `camera_defaults` already filled in. Paths are absolute, file:// is gone."""
+    redact: tuple[SecretStr, ...] = ()
+    """Whatever came from ${file:…}, wherever it stands; filled in by the loader, for `secrets`."""
 
     def model_of(self, camera: str) -> str:
         """Name of the model that classifies `camera`."""
@@ -282,6 +266,8 @@ def reveal(value: Any) -> Any:
         return {name: reveal(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):
         return {key: reveal(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [reveal(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return value

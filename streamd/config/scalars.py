@@ -1,0 +1,64 @@
+"""The values that keys of several sections share: durations, names, addresses. No error repeats the value, which may hold a password."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BeforeValidator, Field
+from pydantic.json_schema import WithJsonSchema
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+
+
+def _duration_s(value: object) -> object:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is not None:
+            return float(match[1]) * _UNITS_S[match[2]]
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError("must be a duration: a number of seconds, or a text such as 500ms, 10s, 5m, 1h") from None
+    return value
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration_s),
+    Field(gt=0, allow_inf_nan=False),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"},
+            ],
+            "description": "A number of seconds, or a text such as 500ms, 10s, 5m, 1h.",
+        }
+    ),
+]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+PREFIX_PATTERN = r"^[A-Za-z0-9_.:{}-]{1,64}$"
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+"""Of a camera or a model: letters, digits, `_`, `.` and `-`, so that it is safe in keys, file names and metrics."""
+
+
+def split_url(url: str) -> SplitResult:
+    """`urlsplit`, whose own errors repeat parts of the address, a password among them."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("is not a valid address") from None
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError("has a port that is no number from 0 to 65535") from None
+    return parts
+
+
+def number_from_text(value: object) -> object:
+    """A substitution gives text, and a Literal does not convert: `rotate: ${ROTATE:-90}`."""
+    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,3}", value) else value
