@@ -1,0 +1,5 @@
+"""The engine: preprocessed frames of many cameras become batches, batches become scores."""
+
+from streamd.engine.engine import Engine, Intake
+
+__all__ = ["Engine", "Intake"]
