@@ -20,6 +20,11 @@ class Sink(Protocol):
         """Begin to write in the background."""
         ...
 
+    @property
+    def queued(self) -> int:
+        """Records that wait to be written."""
+        ...
+
     def put(self, record: Record) -> None:
         """Queue a record; the oldest queued result makes way when the queue is full."""
         ...

@@ -1,0 +1,286 @@
+"""Records into Redis: a stream a camera for results, one stream for events, one hash for the cameras' states.
+
+Keys and fields (all values are text):
+
+    {prefix}:results:{camera}   stream   label, score (of the best label; empty and 0.0 where there is none), data (a Result as JSON)
+    {prefix}:events             stream   kind, camera, data (an Event as JSON)
+    {prefix}:cameras            hash     camera -> a CameraState as JSON
+
+With `pubsub` each `data` is also published on a channel named like its key; that is best effort, and after a failure may come twice.
+The user needs the commands XADD, XINFO and XRANGE on the streams, HSET on the hash, and PUBLISH for `pubsub`.
+
+One task owns the connection. It sends whatever waits, at once, in a pipeline; while replies are under way the next pipeline collects.
+A connection that fails, or whose use is cancelled, is never used again. See streamd/sinks/lanes.py for why nothing is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from streamd.config.types import RedisConfig
+from streamd.records import CameraState, Event, Record, Result
+from streamd.redisio import Address, Backoff, Command, Connection, RedisUnavailable, ServerError
+from streamd.sinks.base import Dropped, Written
+from streamd.sinks.lanes import Attempt, Lane, Settled, StatesLane, StreamLane
+from streamd.sinks.outages import Outages
+
+BATCH = 500
+"""Records of a pipeline at most."""
+TIMEOUT_S = 2.0
+IDLE_S = 15.0
+"""A connection that was silent for longer is tried with a PING first: Redis and firewalls close idle ones."""
+_CLOSING_PAUSE_S = 0.2
+
+log = structlog.get_logger(__name__)
+
+
+class RedisSink:
+    """Implements Sink. While Redis is away the queue fills, to `max_queue` records; then the oldest results make way."""
+
+    def __init__(self, config: RedisConfig, *, written: Written, dropped: Dropped) -> None:
+        """Raises RedisAddressError."""
+        password = config.password.get_secret_value() if config.password else None
+        self._address = Address(config.url, username=config.username, password=password)
+        self._place = str(self._address)
+        self._config = config
+        self._written = written
+        self._dropped = dropped
+        self._results: dict[str, StreamLane] = {}
+        self._events = StreamLane(f"{config.prefix}:events", max_entries=config.max_entries)
+        self._states = StatesLane(f"{config.prefix}:cameras")
+        self._queued = 0
+        self._number = 0
+        self._wake = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._used_s = 0.0
+        self._backoff = Backoff()
+        self._batch = BATCH
+        self._outages = Outages("redis")
+        self._has_conflict: set[str] = set()
+
+    @property
+    def queued(self) -> int:
+        return self._queued
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def last_error(self) -> str | None:
+        """Why records cannot be written now, without credentials; None where they can."""
+        return self._outages.reason
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="redis-sink")
+
+    def put(self, record: Record) -> None:
+        """Queue a record. An older state of the same camera that still waits is replaced."""
+        if self._closed:
+            self._dropped([record])
+            return
+        if isinstance(record, CameraState):
+            before = len(self._states)
+            self._states.put(record)
+            self._queued += len(self._states) - before
+        else:
+            self._number += 1
+            self._lane_of(record).put(record, number=self._number)
+            self._queued += 1
+        if self._queued > self._config.max_queue:
+            self._make_room()
+        self._wake.set()
+
+    async def close(self, *, timeout_s: float) -> int:
+        self._closing.set()
+        self._wake.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=timeout_s)
+            while not self._task.done():  # more than once: what it awaits may swallow a cancellation
+                self._task.cancel()
+                await asyncio.wait({self._task}, timeout=_CLOSING_PAUSE_S)
+        self._closed = True
+        return self._queued
+
+    # --- the queue
+
+    def _lane_of(self, record: Result | Event) -> StreamLane:
+        if isinstance(record, Event):
+            return self._events
+        lane = self._results.get(record.camera)
+        if lane is None:
+            key = f"{self._config.prefix}:results:{record.camera}"
+            lane = self._results[record.camera] = StreamLane(key, max_entries=self._config.max_entries)
+        return lane
+
+    def _make_room(self) -> None:
+        """Drop the oldest result, or where there is none the oldest event. What was sent stays, as do states: they are few."""
+        candidates = [(lane.oldest, lane) for lane in self._results.values()]
+        oldest = min(((number, lane) for number, lane in candidates if number is not None), key=lambda found: found[0], default=None)
+        lane = oldest[1] if oldest else self._events
+        if lane.oldest is not None:
+            self._queued -= 1
+            self._dropped([lane.drop_oldest()])
+
+    def _lanes(self) -> list[Lane]:
+        """Those with something to send, events and states first."""
+        lanes: list[Lane] = [self._events, self._states, *self._results.values()]
+        return [lane for lane in lanes if len(lane)]
+
+    # --- the task
+
+    async def _run(self) -> None:
+        try:
+            while await self._work():
+                try:
+                    await self._flush(await self._open())
+                except RedisUnavailable as error:
+                    self._batch = max(1, self._batch // 4)
+                    await self._away(code=type(error).__name__, reason=str(error))
+                except Exception as error:
+                    # A bug, or a callback's: what waits is worth more than this task's life.
+                    log.exception("redis_sink_failed")
+                    await self._away(code=type(error).__name__, reason=type(error).__name__)
+        finally:
+            await self._drop_connection()
+
+    async def _work(self) -> bool:
+        """Wait until something may be sent. False: nothing waits, and the sink is closing."""
+        while True:
+            self._wake.clear()
+            lanes = self._lanes()
+            if not lanes:
+                if self._closing.is_set():
+                    return False
+                await self._wake.wait()
+                continue
+            pause_s = min(lane.due_s for lane in lanes) - time.monotonic()
+            if pause_s <= 0:
+                return True
+            await _wait(self._wake, timeout_s=pause_s)
+
+    async def _open(self) -> Connection:
+        connection = self._connection
+        if connection is not None and time.monotonic() - self._used_s > IDLE_S:
+            try:
+                await connection.execute([("PING",)])
+            except RedisUnavailable:
+                connection = self._connection = None
+        if connection is None:
+            connection = Connection(self._address, timeout_s=TIMEOUT_S)
+            await connection.open()
+            self._connection = connection
+        return connection
+
+    async def _away(self, *, code: str, reason: str) -> None:
+        await self._drop_connection()
+        self._outages.failed(self._place, code=code, reason=reason, queued=self._queued)
+        pause_s = self._backoff.next_s()
+        if self._closing.is_set():
+            await asyncio.sleep(min(pause_s, _CLOSING_PAUSE_S))
+        else:
+            await _wait(self._closing, timeout_s=pause_s)
+
+    async def _drop_connection(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
+
+    # --- one pipeline
+
+    async def _flush(self, connection: Connection) -> None:
+        now_s = time.monotonic()
+        lanes = [lane for lane in self._lanes() if lane.due_s <= now_s]
+        lanes = await self._with_last_ids(connection, lanes)
+        share = max(1, self._batch // max(1, len(lanes)))
+        # After an error a lane sends one record until one is written, so that its records stay in order as the error goes away.
+        batch = [(lane, lane.take(1 if lane.due_s else share)) for lane in lanes]
+        commands = [command for lane, attempts in batch for attempt in attempts for command in self._commands(lane, attempt)]
+        if not commands:
+            return
+        replies = iter(await connection.execute(commands))
+        settled: list[tuple[Lane, Settled]] = []
+        for lane, attempts in batch:
+            own = []
+            for _ in attempts:
+                own.append(next(replies))
+                if self._config.pubsub:
+                    self._note(f"PUBLISH {lane.key}", next(replies))
+            settled.append((lane, lane.settle(own)))
+        self._settle(settled)
+        self._reached()
+        await self._resolve_doubts(connection, [lane for lane in lanes if isinstance(lane, StreamLane)])
+
+    async def _with_last_ids(self, connection: Connection, lanes: Sequence[Lane]) -> list[Lane]:
+        """`lanes` without those whose stream's last id is needed and cannot be had."""
+        asking = [lane for lane in lanes if isinstance(lane, StreamLane) and lane.needs_last_id]
+        if not asking:
+            return list(lanes)
+        failed: set[str] = set()
+        for lane, reply in zip(asking, await connection.execute([lane.last_id_command for lane in asking]), strict=True):
+            error = lane.learn_last_id(reply)
+            if error is not None:
+                failed.add(lane.key)
+                self._fail(lane, error)
+        self._reached()
+        return [lane for lane in lanes if lane.key not in failed]
+
+    async def _resolve_doubts(self, connection: Connection, lanes: Sequence[StreamLane]) -> None:
+        asking = [(lane, doubts) for lane in lanes if (doubts := lane.doubts)]
+        if asking:
+            replies = iter(await connection.execute([doubt for _, doubts in asking for doubt in doubts]))
+            self._settle([(lane, lane.resolve([next(replies) for _ in doubts])) for lane, doubts in asking])
+
+    def _commands(self, lane: Lane, attempt: Attempt) -> list[Command]:
+        return [attempt.command, ("PUBLISH", lane.key, attempt.data)] if self._config.pubsub else [attempt.command]
+
+    def _reached(self) -> None:
+        """Redis answered."""
+        self._used_s = time.monotonic()
+        self._backoff.reset()
+        self._batch = min(BATCH, self._batch * 2)
+        self._outages.worked(self._place, queued=self._queued)
+
+    def _settle(self, settled: Sequence[tuple[Lane, Settled]]) -> None:
+        acked_ns = time.monotonic_ns()
+        written = [record for _, outcome in settled for record in outcome.written]
+        self._queued -= len(written)
+        for lane, outcome in settled:
+            if outcome.error is not None:
+                self._fail(lane, outcome.error)
+            elif outcome.written:
+                lane.due_s = 0.0
+                lane.backoff.reset()
+                self._outages.worked(lane.key, queued=self._queued)
+            if outcome.conflict and lane.key not in self._has_conflict:
+                self._has_conflict.add(lane.key)
+                hint = "another daemon writes to the same stream: give each its own redis.prefix"
+                log.warning("redis_stream_has_another_writer", key=lane.key, hint=hint)
+        if written:
+            self._written(written, acked_ns)
+
+    def _fail(self, lane: Lane, error: ServerError) -> None:
+        lane.due_s = time.monotonic() + lane.backoff.next_s()
+        self._note(lane.key, error)
+
+    def _note(self, place: str, reply: Any) -> None:
+        if isinstance(reply, ServerError):
+            self._outages.failed(place, code=reply.code, reason=f"{place}: {reply}", queued=self._queued)
+        else:
+            self._outages.worked(place, queued=self._queued)
+
+
+async def _wait(event: asyncio.Event, *, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
