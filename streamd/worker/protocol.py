@@ -6,6 +6,7 @@ The daemon speaks first with Start; an end of file on either side means that the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ class Start(Struct, tag=True, frozen=True):
     worker: str
     config: dict[str, Any]
     cameras: list[str]
+    workers: int = 1
+    """How many workers there are: cameras start further apart when others start theirs too."""
     log_level: str = "info"
     log_json: bool = True
 
@@ -68,14 +71,19 @@ class Counts(Struct, tag=True, frozen=True):
     ledgers: dict[str, Ledger]
     sink_queue: int
     batches: int
+    """Batches inferred since the worker began."""
+    latency: list[int]
+    """DurationHistogram: from the arrival of a frame's own packet to the acknowledgement of its result by the sink."""
+    cpu_s: float
+    """Processor time of the worker, user and system, all threads."""
+    at_ns: int
+    """When this was counted; `time.monotonic_ns()`, which all processes of a machine share."""
 
 
 ToWorker = Start | AddCamera | RemoveCamera | Stop
 FromWorker = Ready | Failed | Changed | Counts
 
 _encode = msgspec.msgpack.Encoder().encode
-
-
 
 
 class Channel:
@@ -104,7 +112,5 @@ class Channel:
 
     async def close(self) -> None:
         self._writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
-        except ConnectionError:
-            pass

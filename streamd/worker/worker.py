@@ -1,0 +1,201 @@
+"""What a worker owns: one device, the models on it, the engine, its cameras, and the sinks that their results go to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import structlog
+import torch
+
+from streamd import models, sinks
+from streamd.camera.camera import Camera
+from streamd.camera.pool import DecodePool
+from streamd.camera.session import Machine
+from streamd.config.types import Config
+from streamd.engine import Engine
+from streamd.errors import DeviceError
+from streamd.histogram import DurationHistogram
+from streamd.records import CameraState, Event, Record, Result
+from streamd.types import DropReason, FrameRef, Scores
+from streamd.worker.protocol import Changed, Counts
+from streamd.worker.results import result_of
+
+log = structlog.get_logger(__name__)
+
+_START_APART_S = 0.02
+_DECODER_START_S = 0.07
+"""The driver starts one decoder after the other, about 60 ms each, whichever process they are in."""
+_FLUSH_SHARE = 0.25
+"""Part of the time for stopping that is kept for the sinks."""
+
+
+class Worker:
+    """`load`, `start`, then `stop`; all on the loop of the process."""
+
+    def __init__(
+        self,
+        config: Config,
+        cameras: Sequence[str],
+        *,
+        workers: int,
+        on_change: Callable[[Changed], None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._names = cameras
+        self._workers = workers
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._sink = sinks.build(config, written=self._written, dropped=self._dropped)
+        self._cameras: dict[str, Camera] = {}
+        self._runs: set[asyncio.Task[None]] = set()
+        self._latency = DurationHistogram()
+        self._received_ns: dict[int, int] = {}
+        """Arrival of the frames whose results are in the sink, by the result's identity."""
+
+    @property
+    def device_name(self) -> str:
+        """What `Ready` says: `cpu`, or the GPU's name."""
+        return "cpu" if self._device.type == "cpu" else torch.cuda.get_device_name(self._device)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the engine died of."""
+        return self._engine.failure
+
+    async def load(self) -> None:
+        """Load the models and warm them up, off the loop. Raises ModelError, DeviceError."""
+        await asyncio.to_thread(self._load)
+
+    def _load(self) -> None:
+        config = self._config
+        self._device = device = _device(config.engine.device)
+        on_gpu = device.type == "cuda"
+        wanted = {config.model_of(name) for name in self._names}
+        loaded = {name: models.load(name, config.models[name], device=device) for name in sorted(wanted)}
+        self._labels = {name: model.labels for name, model in loaded.items()}
+        self._engine = Engine(
+            loaded,
+            top_k={name: config.models[name].top_k for name in loaded},
+            config=config.engine,
+            device=device,
+            on_scores=self._scored,
+            on_drop=self._frames_dropped,
+        )
+        threads = config.engine.decode_threads
+        count = threads if threads != "auto" else (4 if on_gpu else len(os.sched_getaffinity(0)))
+        self._pool = DecodePool(count, prepare=lambda: _prepare_decode_thread(device))
+        self._machine = Machine(self._engine, self._pool, device)
+        self._engine.start(on_failure=self._engine_died)
+
+    def start(self) -> None:
+        """Start the sinks and the cameras."""
+        self._pool.start()
+        self._runs.add(self._loop.create_task(self._sink.start()))
+        apart_s = _START_APART_S if self._device.type == "cpu" else _DECODER_START_S * self._workers
+        for number, name in enumerate(self._names):
+            camera = Camera(
+                name,
+                self._config.cameras[name],
+                model=self._config.model_of(name),
+                machine=self._machine,
+                on_change=self._changed,
+            )
+            self._cameras[name] = camera
+            self._runs.add(self._loop.create_task(camera.run(start_after_s=number * apart_s)))
+
+    async def stop(self, *, deadline_s: float) -> None:
+        """Let everything that was received go through, until the monotonic time `deadline_s` at the latest."""
+        for camera in self._cameras.values():
+            camera.stop()
+        total_s = max(0.0, deadline_s - time.monotonic())
+        _, late = await asyncio.wait(self._runs, timeout=total_s * (1 - _FLUSH_SHARE))
+        for run in late:
+            run.cancel()
+        if late:
+            log.warning("stopping_late", cameras=len(late))
+            await asyncio.wait(late, timeout=0.5)
+        unwritten = await self._sink.close(timeout_s=max(0.1, deadline_s - time.monotonic() - 0.3))
+        if unwritten:
+            log.error("results_lost", count=unwritten, hint="the sinks were away while the daemon stopped")
+
+    def counts(self) -> Counts:
+        """The heartbeat."""
+        return Counts(
+            ledgers={name: camera.ledger.snapshot() for name, camera in self._cameras.items()},
+            sink_queue=self._sink.queued,
+            batches=self._engine.batches,
+            latency=self._latency.counts,
+            cpu_s=time.process_time(),
+            at_ns=time.monotonic_ns(),
+        )
+
+    def _changed(self, state: CameraState, event: Event | None) -> None:
+        self._on_change(Changed(state=state, event=event))
+
+    # --- on the engine's and decode threads
+
+    def _engine_died(self) -> None:
+        self._loop.call_soon_threadsafe(self._on_failure)
+
+    def _scored(self, scores: Sequence[Scores]) -> None:
+        self._loop.call_soon_threadsafe(self._publish, scores)
+
+    def _frames_dropped(self, refs: Sequence[FrameRef], reason: DropReason) -> None:
+        for ref in refs:
+            self._cameras[ref.camera].ledger.dropped(reason)
+
+    # --- on the loop
+
+    def _publish(self, scores: Sequence[Scores]) -> None:
+        if self._engine.failure is not None:
+            return
+        for score in scores:
+            name = self._config.model_of(score.ref.camera)
+            ledger = self._cameras[score.ref.camera].ledger
+            result = result_of(
+                score,
+                model=name,
+                labels=self._labels[name],
+                min_confidence=self._config.models[name].min_confidence,
+                dropped=ledger.take_missed(),
+            )
+            self._received_ns[id(result)] = score.ref.received_ns
+            self._sink.put(result)
+
+    def _written(self, records: Sequence[Record], acked_ns: int) -> None:
+        for record in records:
+            self._latency.add((acked_ns - self._received_ns.pop(id(record), acked_ns)) / 1e9)
+        for name, count in _per_camera(records).items():
+            self._cameras[name].ledger.published(count)
+
+    def _dropped(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._received_ns.pop(id(record), None)
+        for name, count in _per_camera(records).items():
+            self._cameras[name].ledger.dropped(DropReason.SINK_FULL, count)
+
+
+def _per_camera(records: Sequence[Record]) -> Counter[str]:
+    return Counter(record.camera for record in records if isinstance(record, Result))
+
+
+def _prepare_decode_thread(device: torch.device) -> None:
+    """Its own CUDA stream; and no torch threads of its own, which would fight for the cores: 489 ms instead of 2 for some frames."""
+    torch.set_num_threads(1)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.cuda.set_stream(torch.cuda.Stream(device))
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise DeviceError("engine.device is cuda, but torch finds no GPU; check the driver with nvidia-smi, or set device: auto")
+    return torch.device("cuda", 0)
