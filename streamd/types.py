@@ -189,7 +189,7 @@ class DropReason(enum.StrEnum):
 class Ledger:
     """Counts of one camera's frames since its worker started: received = published + dropped + in flight.
 
-    Written by several threads of one worker, each under `CameraLedger.lock`; see streamd/camera/ledger.py.
+    Several threads of a worker book into it, under one lock: see streamd/camera/ledger.py.
     """
 
     received: int = 0

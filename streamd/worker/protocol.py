@@ -30,15 +30,6 @@ class Start(Struct, tag=True, frozen=True):
     log_json: bool = True
 
 
-class AddCamera(Struct, tag=True, frozen=True):
-    camera: str
-    config: dict[str, Any]
-
-
-class RemoveCamera(Struct, tag=True, frozen=True):
-    camera: str
-
-
 class Stop(Struct, tag=True, frozen=True):
     """To a worker: stop the sources, finish what is in flight within `timeout_s`, and exit."""
 
@@ -80,7 +71,7 @@ class Counts(Struct, tag=True, frozen=True):
     """When this was counted; `time.monotonic_ns()`, which all processes of a machine share."""
 
 
-ToWorker = Start | AddCamera | RemoveCamera | Stop
+ToWorker = Start | Stop
 FromWorker = Ready | Failed | Changed | Counts
 
 _encode = msgspec.msgpack.Encoder().encode

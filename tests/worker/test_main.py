@@ -19,7 +19,7 @@ from torchvision.models import squeezenet1_1
 
 from streamd.engine.runner import CpuRunner
 from streamd.worker import main as module
-from streamd.worker.protocol import Changed, Counts, Failed, Ready, RemoveCamera, Stop
+from streamd.worker.protocol import Changed, Counts, Failed, Ready, Stop
 
 EX_UNAVAILABLE, EX_SOFTWARE = 69, 70
 
@@ -53,7 +53,7 @@ def test_ready_comes_before_any_camera(serve, clip, tmp_path):
 
 def test_what_is_not_start_is_not_understood(serve):
     with serve(None) as worker:
-        worker.send(RemoveCamera("door"))
+        worker.send(Stop(timeout_s=1))
     assert worker.code == EX_SOFTWARE
 
 
