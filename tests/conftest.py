@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from support.clips import ClipCache
 from support.gst import GstServer, missing
 from support.invariants import logging_restored, no_task_left, nothing_left
 from support.redis import RedisServer, redis_binary
 from support.require import has_gpu, media_folder, require
 from support.rtsp import RtspServer
+
+settings.register_profile("streamd", deadline=None)  # the machine may be busy
+settings.load_profile("streamd")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
