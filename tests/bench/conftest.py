@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.measured import IDLE, measured
 
 from streamd.bench.clips import ClipSpec, make
 from streamd.bench.load import Measured
@@ -19,27 +20,12 @@ def small_clip(tmp_path_factory) -> Path:
     return make(SMALL, tmp_path_factory.mktemp("bench"))
 
 
-@pytest.fixture
-def idle() -> Usage:
-    return Usage(cpu=0.2, decoder=None, gpu=None, gpu_memory_mb=None)
+@pytest.fixture(name="idle")
+def _idle() -> Usage:
+    return IDLE
 
 
-@pytest.fixture
-def measured(idle) -> Measured:
+@pytest.fixture(name="measured")
+def _measured() -> Measured:
     """4 cameras of 10 frames a second, all well."""
-    return Measured(
-        cameras=4,
-        workers=1,
-        startup_s=1.0,
-        seconds=2.0,
-        received=80,
-        published=80,
-        dropped={},
-        fps=40.0,
-        cpu_ms_per_frame=1.5,
-        mean_batch=2.0,
-        p50_ms=20.0,
-        p99_ms=60.0,
-        jain=1.0,
-        usage=idle,
-    )
+    return measured()

@@ -7,11 +7,11 @@ import os
 from dataclasses import replace
 
 import pytest
+from support.measured import measured
 
 from streamd import cli
 from streamd.bench import pipeline, preprocess
 from streamd.bench.clips import ClipSpec, make
-from streamd.bench.load import Measured
 from streamd.bench.usage import Usage
 
 
@@ -114,22 +114,7 @@ def test_a_model_that_does_not_exist_is_a_sentence(run, small_clip):
 
 
 def test_capacity_tells_each_step_and_prints_the_best(run, small_clip, monkeypatch):
-    best = Measured(
-        cameras=4,
-        workers=1,
-        startup_s=1.0,
-        seconds=2.0,
-        received=80,
-        published=80,
-        dropped={},
-        fps=40.0,
-        cpu_ms_per_frame=1.5,
-        mean_batch=2.0,
-        p50_ms=20.0,
-        p99_ms=60.0,
-        jain=1.0,
-        usage=Usage(0.95, None, None, None),
-    )
+    best = measured(usage=Usage(0.95, None, None, None))
 
     async def found(setup, *, slo, camera_fps, seconds, start, tell):
         assert (slo.percent, slo.within_ms, camera_fps, start) == (50, 80, 10, 4)

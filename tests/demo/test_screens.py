@@ -3,28 +3,17 @@
 import json
 
 import pytest
+from support import records
 
 from streamd.demo.photographs import PHOTOGRAPHS
 from streamd.demo.plan import DemoCamera
 from streamd.demo.screens import JsonScreen, LineScreen, LiveScreen, Summary, choose
 from streamd.demo.tally import Tally
-from streamd.records import Label, Latency, Outcome, Result
+from streamd.records import Result
 
 
 def result(label: str | None) -> Result:
-    return Result(
-        camera="cat",
-        session="s",
-        sequence=0,
-        captured_ms=0,
-        pts=0,
-        time_base="1/25",
-        model="imagenet",
-        outcome=Outcome.LABEL if label else Outcome.NO_CONFIDENT_LABEL,
-        labels=[Label(label=label, index=0, score=0.5)] if label else [],
-        latency_ms=Latency(decode=1, preprocess=1, batch=1, infer=1, total=20.0),
-        dropped=0,
-    )
+    return records.result("cat", labels=(label,) if label else (), score=0.5, total_ms=20.0)
 
 
 @pytest.fixture

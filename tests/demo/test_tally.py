@@ -1,25 +1,15 @@
 """When a camera's labels count as true."""
 
+from support import records
+
 from streamd.demo.photographs import PHOTOGRAPHS
 from streamd.demo.plan import DemoCamera
 from streamd.demo.tally import Tally, all_true
-from streamd.records import Label, Latency, Outcome, Result
+from streamd.records import Result
 
 
 def result(*labels: str, total_ms: float = 20.0) -> Result:
-    return Result(
-        camera="cat",
-        session="s",
-        sequence=0,
-        captured_ms=0,
-        pts=0,
-        time_base="1/25",
-        model="imagenet",
-        outcome=Outcome.LABEL if labels else Outcome.NO_CONFIDENT_LABEL,
-        labels=[Label(label=label, index=0, score=0.5) for label in labels],
-        latency_ms=Latency(decode=1, preprocess=1, batch=1, infer=1, total=total_ms),
-        dropped=0,
-    )
+    return records.result("cat", labels=labels, score=0.5, total_ms=total_ms)
 
 
 def tally(*results: Result) -> Tally:

@@ -7,8 +7,16 @@ from streamd.records import CameraState, Event, EventKind, Label, Latency, Outco
 NOW_MS = 1_764_600_000_000
 
 
-def result(camera: str = "door", sequence: int = 0, *, captured_ms: int | None = None, labels: tuple[str, ...] = ("cat", "dog")) -> Result:
-    """One that `sequence` tells apart; captured 40 ms after the one before, unless said."""
+def result(
+    camera: str = "door",
+    sequence: int = 0,
+    *,
+    captured_ms: int | None = None,
+    labels: tuple[str, ...] = ("cat", "dog"),
+    score: float = 0.75,
+    total_ms: float = 23.0,
+) -> Result:
+    """One that `sequence` tells apart; captured 40 ms after the one before, unless said. `score` is that of the first label."""
     return Result(
         camera=camera,
         session="s1",
@@ -18,8 +26,8 @@ def result(camera: str = "door", sequence: int = 0, *, captured_ms: int | None =
         time_base="1/90000",
         model="imagenet",
         outcome=Outcome.LABEL if labels else Outcome.NO_CONFIDENT_LABEL,
-        labels=[Label(label=label, index=index, score=0.75 / (index + 1)) for index, label in enumerate(labels)],
-        latency_ms=Latency(decode=1.5, preprocess=0.5, batch=3.0, infer=18.0, total=23.0),
+        labels=[Label(label=label, index=index, score=score / (index + 1)) for index, label in enumerate(labels)],
+        latency_ms=Latency(decode=1.5, preprocess=0.5, batch=3.0, infer=18.0, total=total_ms),
         dropped=0,
     )
 
