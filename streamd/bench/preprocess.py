@@ -24,6 +24,8 @@ class PreprocessResult:
     """Medians over rounds of 32 frames, in microseconds a frame."""
 
     implementation: str
+    frames_per_launch: int
+    """As many frames are preprocessed in one call."""
     width: int
     height: int
     device_us: float | None
@@ -34,15 +36,17 @@ def measure(device_name: str, *, width: int = 1920, height: int = 1080) -> list[
     """Each implementation on `cpu` or `cuda`, on NV12 frames of random pixels in as many buffers."""
     device = torch.device(device_name)
     spec = RESNET50_INPUT
-    implementations: dict[str, preprocess.Preprocessor] = {"torch": TorchPreprocessor(spec, device)}
+    plain = TorchPreprocessor(spec, device)
+    runs: list[tuple[str, int, preprocess.Preprocessor]] = [("torch", 1, plain)]
     if device.type == "cuda":
-        implementations = {"fused": preprocess.create(spec, device), **implementations}
+        fused = preprocess.create(spec, device)
+        runs = [("fused", 1, fused), ("fused", _FRAMES, fused), *runs]
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     frames = [_frame(width, height, device) for _ in range(_FRAMES)]
     outs = list(torch.zeros((_FRAMES, *spec.crop, 3), dtype=dtype, device=device).permute(0, 3, 1, 2))
     return [
-        PreprocessResult(name, width, height, *_time(implementation, frames, outs, device))
-        for name, implementation in implementations.items()
+        PreprocessResult(name, together, width, height, *_time(implementation, frames, outs, together, device))
+        for name, together, implementation in runs
     ]
 
 
@@ -62,7 +66,7 @@ def _frame(width: int, height: int, device: torch.device) -> Frame:
 
 
 def _time(
-    implementation: preprocess.Preprocessor, frames: list[Frame], outs: list[torch.Tensor], device: torch.device
+    implementation: preprocess.Preprocessor, frames: list[Frame], outs: list[torch.Tensor], together: int, device: torch.device
 ) -> tuple[float | None, float]:
     on_gpu = device.type == "cuda"
     device_us, host_us = [], []
@@ -72,8 +76,8 @@ def _time(
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
         began_s = time.perf_counter()
-        for frame, out in zip(frames, outs, strict=True):
-            implementation(frame, out)
+        for first in range(0, len(frames), together):
+            implementation.many(frames[first : first + together], outs[first : first + together])
         elapsed_us = (time.perf_counter() - began_s) * 1e6 / len(frames)
         if on_gpu:
             end.record()

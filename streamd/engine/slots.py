@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -14,7 +16,8 @@ class SlotPool:
         self.rows = torch.zeros((count, height, width, 3), dtype=dtype, device=device)
         self.views = [row.permute(2, 0, 1) for row in self.rows]
         """Row by row as [3, height, width]."""
-        self.filled = [torch.cuda.Event() for _ in range(count)] if device.type == "cuda" else []
+        self._events = [torch.cuda.Event() for _ in range(count)] if device.type == "cuda" else []
+        self.filled = list(self._events)
         """Row by row an event, recorded by who fills it; what reads the row on another stream waits for it. None on the CPU."""
         self._free = list(range(count - 1, -1, -1))
         self.count = count
@@ -32,10 +35,15 @@ class SlotPool:
         """Free a row. Its pixels may be overwritten from now on."""
         self._free.append(slot)
 
-    def mark_filled(self, slot: int) -> None:
-        """What is queued now on the current CUDA stream fills the row."""
-        if self.filled:
-            self.filled[slot].record()
+    def mark_filled(self, slots: Sequence[int]) -> None:
+        """What is queued now on the current CUDA stream fills the rows. They share one event, whose own row is free again only after all
+        of this work: so it is not recorded anew while another row needs it.
+        """
+        if self._events:
+            event = self._events[slots[0]]
+            event.record()
+            for slot in slots:
+                self.filled[slot] = event
 
     def await_filled(self, slot: int) -> None:
         """Wait for the pixels of a row that is given up: they may still be on their way, into a row that is another camera's next."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,8 +12,17 @@ from torch import Tensor
 from streamd.preprocess.spec import InputSpec
 from streamd.types import Frame
 
-Preprocessor = Callable[[Frame, Tensor], None]
-"""Writes a frame into a tensor [3, height, width] on its device, queued on the current CUDA stream. Any number of threads may call one."""
+
+class Preprocessor(Protocol):
+    """Any number of threads may use one. Its work is queued on the current CUDA stream."""
+
+    def __call__(self, frame: Frame, out: Tensor) -> None:
+        """Write a frame into a tensor [3, height, width] on its device."""
+        ...
+
+    def many(self, frames: Sequence[Frame], outs: Sequence[Tensor]) -> None:
+        """Each frame into its own tensor."""
+        ...
 
 
 def create(spec: InputSpec, device: torch.device) -> Preprocessor:

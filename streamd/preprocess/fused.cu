@@ -1,9 +1,12 @@
 // From NV12 or P016 surfaces to normalised model inputs in one pass: antialiased resize, crop, rotation, colour, normalisation, layout.
 //
 // A block makes TILE rows of one frame's input. It first resizes vertically, four columns a thread, into shared memory; then
-// horizontally, one column a thread, where luma and chroma meet. Compiled with -D SAMPLE, VECTOR (four of them), OUTPUT_IS_HALF, FRAMES.
+// horizontally, one column a thread, where luma and chroma meet. Compiled with -D SAMPLE, VECTOR (four of them), OUTPUT_IS_HALF.
+//
+// One launch takes up to FRAMES frames of one kind: a frame alone leaves most of the GPU idle, waiting for memory.
 
 #define TILE 4
+#define FRAMES 32
 
 #if OUTPUT_IS_HALF
 typedef unsigned short Output;

@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from streamd.color import to_rgb
 from streamd.preprocess.nvrtc import Kernel, argument_array, compile_source, shared_memory_limit
 from streamd.preprocess.spec import InputSpec
+from streamd.preprocess.tables import TILE, column_table, row_table
 from streamd.preprocess.torch_ops import TorchPreprocessor
-from streamd.preprocess.weights import Weights, resampling_weights
+from streamd.preprocess.weights import resampling_weights
 from streamd.types import Frame, Matrix
 
 _raw_stream = torch._C._cuda_getCurrentRawStream  # noqa: SLF001 - what torch's own compiler calls; the public way costs 3 us a frame
-TILE = 4
-"""Rows of the output that a block makes, as in fused.cu."""
-_AHEAD = 8
-"""Source rows that a block loads together, as in fused.cu."""
+FRAMES = 32
+"""Frames that one launch takes at most, as in fused.cu."""
 _PLANS = 128
 _LEVELS = 255
 
@@ -65,6 +65,10 @@ class _Surface(ctypes.Structure):
     )
 
 
+class _Surfaces(ctypes.Structure):
+    _fields_ = (("frames", _Surface * FRAMES),)
+
+
 class _Kind(NamedTuple):
     """All that a plan depends on."""
 
@@ -77,55 +81,8 @@ class _Kind(NamedTuple):
     rotation_deg: int
 
 
-class RowTable(NamedTuple):
-    """Vertical weights as the kernel reads them, see `Rows` in fused.cu."""
-
-    first: NDArray[np.int32]
-    weights: NDArray[np.float32]
-    """[tiles, span, TILE]"""
-
-
-class ColumnTable(NamedTuple):
-    """Horizontal weights as the kernel reads them, see `Columns` in fused.cu."""
-
-    first: NDArray[np.int32]
-    weights: NDArray[np.float32]
-    """[taps, columns]"""
-
-
-def row_table(weights: Weights) -> RowTable:
-    """The table for a matrix [output rows, source rows]."""
-    count, source = weights.shape
-    tiles = -(-count // TILE)
-    bounds = [_used(weights[tile * TILE : (tile + 1) * TILE]) for tile in range(tiles)]
-    span = max(stop - start for start, stop in bounds)
-    span = min(-(-span // _AHEAD) * _AHEAD, source)
-    first = np.array([min(start, source - span) for start, _ in bounds], dtype=np.int32)
-    table = np.zeros((tiles, span, TILE), dtype=np.float32)
-    for tile, begin in enumerate(first):
-        rows = weights[tile * TILE : (tile + 1) * TILE, begin : begin + span]
-        table[tile, :, : len(rows)] = rows.T
-    return RowTable(first, table)
-
-
-def column_table(weights: Weights) -> ColumnTable:
-    """The table for a matrix [output columns, source columns]."""
-    count, source = weights.shape
-    bounds = [_used(row[None]) for row in weights]
-    taps = max(stop - start for start, stop in bounds)
-    first = np.array([min(start, source - taps) for start, _ in bounds], dtype=np.int32)
-    table = np.zeros((taps, count), dtype=np.float32)
-    for column, begin in enumerate(first):
-        table[:, column] = weights[column, begin : begin + taps]
-    return ColumnTable(first, table)
-
-
-def _used(weights: Weights) -> tuple[int, int]:
-    used = np.flatnonzero(weights.any(axis=0))
-    return int(used[0]), int(used[-1]) + 1
-
-
-class _Plan(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
     data: Tensor
     """The `Plan` of fused.cu, in device memory."""
     tables: list[Tensor]
@@ -138,14 +95,25 @@ class _Plan(NamedTuple):
     covers_all: bool
 
 
+class _Launch(NamedTuple):
+    """What the frames of one launch have in common."""
+
+    plan: _Plan
+    sample_bytes: int
+    output_bytes: int
+    strides: tuple[int, ...]
+    """Of the output: channels, rows, columns."""
+
+
 class _Scratch(threading.local):
     """The kernel's arguments, of one thread."""
 
     def __init__(self) -> None:
-        self.surface = _Surface()
+        surfaces = _Surfaces()
+        self.frames = list(surfaces.frames)
         self.plan = ctypes.c_void_p()
         self.strides = (ctypes.c_int(), ctypes.c_int(), ctypes.c_int())
-        self.array = argument_array([self.surface, self.plan, *self.strides])
+        self.array = argument_array([surfaces, self.plan, *self.strides])
         self.address = ctypes.addressof(self.array)
 
 
@@ -168,28 +136,46 @@ class FusedPreprocessor:
 
         Raises ValueError when `out` has another shape.
         """
+        self.many([frame], [out])
+
+    def many(self, frames: Sequence[Frame], outs: Sequence[Tensor]) -> None:
+        """Each frame into its own output; frames of one kind share a launch, which costs the host and the GPU little more than one."""
+        together: dict[_Launch, list[tuple[Frame, Tensor]]] = {}
+        for frame, out in zip(frames, outs, strict=True):
+            launch = self._launch_of(frame, out)
+            if launch is None:
+                self._fallback(frame, out)
+            else:
+                together.setdefault(launch, []).append((frame, out))
+        for launch, pairs in together.items():
+            for begin in range(0, len(pairs), FRAMES):
+                self._run(launch, pairs[begin : begin + FRAMES])
+
+    def _launch_of(self, frame: Frame, out: Tensor) -> _Launch | None:
+        """None: the kernel does not take such a frame."""
         y, u, v = frame.y, frame.u, frame.v
         if u is None or v is None or not _are_pairs(y, u, v) or out.shape != self._shape:
-            self._fallback(frame, out)
-            return
+            return None
         plan = self._plan(_Kind(y.shape[0], y.shape[1], frame.bit_depth, frame.shift, frame.matrix, frame.full_range, frame.rotation_deg))
-        if plan is None:
-            self._fallback(frame, out)
-            return
-        if not plan.covers_all:
-            out.copy_(self._black.expand_as(out))
-        channel_stride, row_stride, column_stride = out.stride()
+        return None if plan is None else _Launch(plan, y.element_size(), out.element_size(), out.stride())
+
+    def _run(self, launch: _Launch, pairs: Sequence[tuple[Frame, Tensor]]) -> None:
+        plan, sample_bytes, output_bytes, (channel_stride, row_stride, column_stride) = launch
         top, left = plan.first_pixel
+        first_byte = (top * row_stride + left * column_stride) * output_bytes
         scratch = self._scratch
-        surface = scratch.surface
-        surface.luma, surface.chroma, surface.pitch = y.data_ptr(), u.data_ptr(), y.stride(0)
-        surface.out = out.data_ptr() + (top * row_stride + left * column_stride) * out.element_size()
+        for surface, (frame, out) in zip(scratch.frames, pairs, strict=False):
+            if not plan.covers_all:
+                out.copy_(self._black.expand_as(out))
+            y, u = frame.y, frame.u
+            assert u is not None
+            surface.luma, surface.chroma, surface.pitch, surface.out = y.data_ptr(), u.data_ptr(), y.stride(0), out.data_ptr() + first_byte
         scratch.plan.value = plan.data.data_ptr()
         if plan.is_transposed:
             row_stride, column_stride = column_stride, row_stride
         scratch.strides[0].value, scratch.strides[1].value, scratch.strides[2].value = row_stride, column_stride, channel_stride
-        self._kernel(y.element_size(), out.element_size()).launch(
-            (plan.tiles, 1),
+        self._kernel(sample_bytes, output_bytes).launch(
+            (plan.tiles, len(pairs)),
             plan.threads,
             shared_bytes=plan.shared_bytes,
             stream=_raw_stream(self._device.index or 0),
@@ -262,5 +248,5 @@ def compile_kernel(architecture: str, *, sample_bytes: int, output_bytes: int) -
     """A cubin of fused.cu for samples of 1 or 2 bytes, and outputs of 2 (fp16) or 4 bytes (fp32)."""
     source = resources.files("streamd.preprocess").joinpath("fused.cu").read_text()
     sample, vector = ("unsigned char", "uchar4") if sample_bytes == 1 else ("unsigned short", "ushort4")
-    defines = [f"SAMPLE={sample}", f"VECTOR={vector}", f"OUTPUT_IS_HALF={int(output_bytes == 2)}", "FRAMES=1"]
+    defines = [f"SAMPLE={sample}", f"VECTOR={vector}", f"OUTPUT_IS_HALF={int(output_bytes == 2)}"]
     return compile_source(source, architecture=architecture, defines=defines)

@@ -113,6 +113,11 @@ class TorchPreprocessor:
                 out.copy_(self._black.expand_as(out))
             torch.addcmul(self._black, rgb.transpose(1, 2) if place.is_transposed else rgb, self._gain, out=inside)
 
+    def many(self, frames: Sequence[Frame], outs: Sequence[Tensor]) -> None:
+        """Each frame into its own output, one after the other."""
+        for frame, out in zip(frames, outs, strict=True):
+            self(frame, out)
+
     def _kind(self, frame: Frame) -> _Kind:
         return _Kind(
             luma=tuple(frame.y.shape),

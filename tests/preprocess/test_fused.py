@@ -6,6 +6,7 @@ Without a GPU the same kernel runs as C++ on the CPU, one thread a block.
 from __future__ import annotations
 
 import ctypes
+import random
 import shutil
 import subprocess
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,10 @@ from support.require import require
 
 from streamd.errors import DeviceError
 from streamd.preprocess import fused
-from streamd.preprocess.fused import TILE, FusedPreprocessor, column_table, compile_kernel, row_table
+from streamd.preprocess.fused import FusedPreprocessor, compile_kernel
 from streamd.preprocess.nvrtc import compile_source
 from streamd.preprocess.spec import Axis, InputSpec
+from streamd.preprocess.tables import TILE, column_table, row_table
 from streamd.preprocess.torch_ops import TorchPreprocessor
 from streamd.preprocess.weights import resampling_weights
 from streamd.types import Frame, Matrix
@@ -119,11 +121,13 @@ static Index threadIdx{0, 0, 0}, blockIdx{0, 0, 0}, blockDim{1, 1, 1};
 static int min(int a, int b) { return a < b ? a : b; }
 float4 shared[1 << 14];
 #include "fused.cu"
-extern "C" void launch(int tiles, void **arguments)
+extern "C" void launch(int tiles, int frames, void **arguments)
 {
-    for (blockIdx.x = 0; blockIdx.x < tiles; ++blockIdx.x) {
-        memset(shared, 255, sizeof shared);
-        preprocess(*(Surfaces *)arguments[0], *(Plan **)arguments[1], *(int *)arguments[2], *(int *)arguments[3], *(int *)arguments[4]);
+    for (blockIdx.y = 0; blockIdx.y < frames; ++blockIdx.y) {
+        for (blockIdx.x = 0; blockIdx.x < tiles; ++blockIdx.x) {
+            memset(shared, 255, sizeof shared);
+            preprocess(*(Surfaces *)arguments[0], *(Plan **)arguments[1], *(int *)arguments[2], *(int *)arguments[3], *(int *)arguments[4]);
+        }
     }
 }
 """
@@ -140,7 +144,7 @@ class CpuKernel:
     def launch(self, grid, threads, *, shared_bytes, stream, arguments):
         assert shared_bytes <= SHARED_LIMIT
         self.launches += 1
-        self._launch(grid[0], ctypes.c_void_p(arguments))
+        self._launch(*grid, ctypes.c_void_p(arguments))
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +157,7 @@ def cpu_kernels(tmp_path_factory) -> dict[int, CpuKernel]:
     kernels = {}
     for sample_bytes, sample, vector in ((1, "unsigned char", "uchar4"), (2, "unsigned short", "ushort4")):
         library = folder / f"fused{sample_bytes}.so"
-        defines = [f"-DSAMPLE={sample}", f"-DVECTOR={vector}", "-DOUTPUT_IS_HALF=0", "-DFRAMES=1"]
+        defines = [f"-DSAMPLE={sample}", f"-DVECTOR={vector}", "-DOUTPUT_IS_HALF=0"]
         subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", *defines, "launch.cc", "-o", library], cwd=folder, check=True)
         kernels[sample_bytes] = CpuKernel(library)
     return kernels
@@ -286,6 +290,24 @@ def test_kinds_of_frames_alternate_without_mixing(machine):
         out = machine.output(BILINEAR)
         shared(frame, out)
         assert torch.equal(out, alone)
+
+
+def test_frames_of_one_kind_share_launches_and_each_gets_its_own_output(machine):
+    shared = machine.preprocessor(BILINEAR)
+    kinds = {(320, 180): 40, (64, 64): 3}
+    frames = [surface(size, device=machine.device) for size, count in kinds.items() for _ in range(count)]
+    for number, frame in enumerate(frames):
+        frame.y.add_(number)
+    random.Random(1).shuffle(frames)
+    frames.insert(5, planar(frames[0]))
+    expected, outs = [machine.output(BILINEAR) for _ in frames], [machine.output(BILINEAR) for _ in frames]
+    for frame, out in zip(frames, expected, strict=True):
+        shared(frame, out)
+    before = machine.launches
+    shared.many(frames, outs)
+    assert not machine.kernels or machine.launches - before == 3  # 32 and 8 of the one, 3 of the other; the planar one goes to torch
+    assert all(torch.equal(out, alone) for out, alone in zip(outs, expected, strict=True))
+    assert len({out.sum().item() for out in outs}) > len(outs) - 5
 
 
 def planar(frame: Frame) -> Frame:
