@@ -22,4 +22,11 @@ def load(name: str, config: ModelConfig, *, device: torch.device | str) -> Loade
         model = torchvision_zoo.load(name, config, architecture=config.torchvision)
     else:
         model = efficientnet_lite.load(name)
-    return replace(model, module=model.module.eval().requires_grad_(requires_grad=False).to(device))
+    device = torch.device(device)
+    on_gpu = device.type == "cuda"
+    return replace(
+        model,
+        module=model.module.eval().requires_grad_(requires_grad=False).to(device),
+        precision=("fp16" if config.precision == "auto" else config.precision) if on_gpu else "fp32",
+        compile=config.compile and on_gpu,
+    )

@@ -21,3 +21,7 @@ class LoadedModel:
     module: nn.Module
     labels: tuple[str, ...]
     input: InputSpec
+    precision: str = "fp32"
+    """`fp16`, `bf16` or `fp32`: in what the engine runs it."""
+    compile: bool = False
+    """Whether the engine compiles it with torch.compile."""
