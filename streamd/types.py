@@ -138,6 +138,8 @@ class Sample:
     """When preprocessing was issued, monotonic."""
     expires_ns: int | None
     """Monotonic time after which the sample is dropped instead of classified; None waits for ever."""
+    rank: int = 0
+    """Higher ranks go first."""
 
 
 @dataclass(frozen=True, slots=True)

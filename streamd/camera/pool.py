@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 import structlog
+
+from streamd.camera.turns import LEAST, MOST, Turns, Urgency
 
 log = structlog.get_logger(__name__)
 
@@ -29,15 +30,22 @@ class Work(Protocol):
 class Strand:
     """Has `work.step` called on one thread of the pool; `wake` may be called from any thread, any number of times."""
 
-    def __init__(self, work: Work, thread: _DecodeThread) -> None:
+    def __init__(self, work: Work, thread: _DecodeThread, urgency: Callable[[], Urgency]) -> None:
         self.work = work
         self.is_closed = False
+        self.urgency = urgency
+        self.rank = urgency()[0]
         self._thread = thread
 
     def wake(self) -> None:
         """Have `step` called soon."""
+        if not self.is_closed and self not in self._thread.due:  # due: its next step has not begun, and will see what this is about
+            self._thread.put(self, self.urgency())
+
+    def hasten(self) -> None:
+        """As `wake`, before all others: there is something to end, which must not wait for a thread that is overloaded."""
         if not self.is_closed:
-            self._thread.put(self)
+            self._thread.put(self, MOST)
 
     def close(self) -> None:
         """The strand is not needed any more: `step` is not called again, and its place on the thread is free for another one."""
@@ -46,26 +54,21 @@ class Strand:
 
 
 class _DecodeThread:
-    """One thread and the strands that are due on it, each at most once, in the order of their wake-ups."""
+    """One thread and the strands that are due on it."""
 
-    def __init__(self, name: str, prepare: Callable[[], None]) -> None:
+    def __init__(self, name: str, prepare: Callable[[], None], on_idle: Callable[[], None]) -> None:
         self.strands: set[Strand] = set()
         self._prepare = prepare
-        self._due: deque[Strand] = deque()
-        self._is_due: set[Strand] = set()
+        self._on_idle = on_idle
+        self.due: Turns[Strand] = Turns()
         self._ready = threading.Condition()
         self._stopping = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def put(self, strand: Strand) -> None:
-        if strand in self._is_due:  # its next step has not begun, and will see what this wake-up is about
-            return
+    def put(self, strand: Strand, urgency: Urgency) -> None:
         with self._ready:
-            if strand in self._is_due:
-                return
-            self._is_due.add(strand)
-            self._due.append(strand)
-            if len(self._due) == 1:
+            self.due.ask(strand, urgency)
+            if len(self.due) == 1:
                 self._ready.notify()
 
     def stop(self) -> None:
@@ -86,15 +89,15 @@ class _DecodeThread:
                 strand.wake()
 
     def _next(self) -> Strand | None:
-        """The strand that is due; woken during its step, it is due again. None at the end."""
+        """The strand whose turn it is; woken during its step, it is due again. None at the end."""
+        if not self.due:
+            self._on_idle()
         with self._ready:
-            while not self._due and not self._stopping:
+            while not self.due and not self._stopping:
                 self._ready.wait()
             if self._stopping:
                 return None
-            strand = self._due.popleft()
-            self._is_due.discard(strand)
-            return strand
+            return self.due.next()
 
 
 def _report(work: Work, error: BaseException) -> None:
@@ -105,19 +108,27 @@ def _report(work: Work, error: BaseException) -> None:
 
 
 class DecodePool:
-    """`count` threads, from `start` to `stop`. Each calls `prepare` first."""
+    """`count` threads, from `start` to `stop`. Each calls `prepare` first, and `on_idle` whenever no strand of it is due."""
 
-    def __init__(self, count: int, *, prepare: Callable[[], None] = lambda: None) -> None:
-        self._threads = [_DecodeThread(f"decode-{number}", prepare) for number in range(count)]
+    def __init__(self, count: int, *, prepare: Callable[[], None] = lambda: None, on_idle: Callable[[], None] = lambda: None) -> None:
+        self._threads = [_DecodeThread(f"decode-{number}", prepare, on_idle) for number in range(count)]
 
     def start(self) -> None:
         for decoding in self._threads:
             decoding.thread.start()
 
-    def strand(self, work: Work) -> Strand:
-        """A strand for `work`, on the thread that has the fewest."""
-        decoding = min(self._threads, key=lambda thread: len(thread.strands))
-        strand = Strand(work, decoding)
+    def strand(self, work: Work, *, urgency: Callable[[], Urgency] = lambda: LEAST) -> Strand:
+        """A strand for `work`, on the thread with the fewest, and of these the one where fewest go before it or take turns with it.
+        `urgency` is asked whenever it is woken: larger goes first.
+        """
+        rank = urgency()[0]
+
+        def load(thread: _DecodeThread) -> tuple[int, int]:
+            strands = list(thread.strands)  # a copy: other threads close theirs meanwhile
+            return len(strands), sum(strand.rank >= rank for strand in strands)
+
+        decoding = min(self._threads, key=load)
+        strand = Strand(work, decoding, urgency)
         decoding.strands.add(strand)
         return strand
 

@@ -1,4 +1,6 @@
-"""A live inbox gives up whole stretches up to a key frame and counts them; a file's inbox makes its reader wait."""
+"""A live inbox gives up whole stretches up to a key frame and counts them, when it is full or its packets stay late; a file's inbox makes
+its reader wait.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from streamd.camera.inbox import MAX_BYTES, MAX_PACKETS, Inbox
 from streamd.types import Packet
 
 
-def packet(token: int, *, is_key: bool = False, size: int = 1) -> Packet:
+def packet(token: int, *, is_key: bool = False, size: int = 1, at_ms: int = 0) -> Packet:
     return Packet(
         data=bytes(size),
         token=token,
@@ -25,7 +27,7 @@ def packet(token: int, *, is_key: bool = False, size: int = 1) -> Packet:
         is_keyframe=is_key,
         is_corrupt=False,
         is_discard=False,
-        received_ns=0,
+        received_ns=at_ms * 1_000_000,
         captured_ns=0,
     )
 
@@ -35,7 +37,7 @@ def emptied(inbox: Inbox) -> list[int]:
 
 
 def full_of_a_file() -> Inbox:
-    inbox = Inbox(live=False)
+    inbox = Inbox(max_age_s=None)
     for token in range(MAX_PACKETS):
         assert inbox.put(packet(token)) == 0
     return inbox
@@ -61,7 +63,7 @@ def blocked_put() -> Iterator[Callable[[Inbox, Packet], tuple[threading.Thread, 
 
 
 def test_packets_come_out_in_the_order_they_went_in():
-    inbox = Inbox(live=True)
+    inbox = Inbox(max_age_s=1.0)
     for token in range(5):
         assert inbox.put(packet(token, is_key=token == 0)) == 0
     assert emptied(inbox) == [0, 1, 2, 3, 4]
@@ -75,7 +77,7 @@ PUT_KEY, PUT, TAKE = "put a key frame", "put", "take"
 @given(st.lists(st.sampled_from([PUT_KEY, PUT, PUT, PUT, TAKE, TAKE]), max_size=80), st.lists(st.integers(1, 9), min_size=1))
 def test_a_live_inbox_counts_what_it_gives_up_and_goes_on_at_a_key_frame_only(actions, sizes):
     with patch.object(module, "MAX_PACKETS", 6), patch.object(module, "MAX_BYTES", 24):
-        inbox = Inbox(live=True)
+        inbox = Inbox(max_age_s=1.0)
         keys, taken, put, lost = set(), [], 0, 0
         for action in actions:
             if action == TAKE:
@@ -96,7 +98,7 @@ def test_a_live_inbox_counts_what_it_gives_up_and_goes_on_at_a_key_frame_only(ac
 
 
 def test_a_full_live_inbox_waits_for_the_next_key_frame():
-    inbox = Inbox(live=True)
+    inbox = Inbox(max_age_s=1.0)
     for token in range(MAX_PACKETS):
         assert inbox.put(packet(token, is_key=token == 0)) == 0
     assert inbox.put(packet(MAX_PACKETS)) == MAX_PACKETS + 1
@@ -108,7 +110,7 @@ def test_a_full_live_inbox_waits_for_the_next_key_frame():
 
 
 def test_a_key_frame_that_finds_a_live_inbox_full_is_kept_itself():
-    inbox = Inbox(live=True)
+    inbox = Inbox(max_age_s=1.0)
     for token in range(MAX_PACKETS):
         inbox.put(packet(token, is_key=True))
     assert inbox.put(packet(MAX_PACKETS, is_key=True)) == MAX_PACKETS
@@ -116,7 +118,7 @@ def test_a_key_frame_that_finds_a_live_inbox_full_is_kept_itself():
 
 
 def test_a_few_huge_packets_fill_an_inbox_too():
-    inbox = Inbox(live=True)
+    inbox = Inbox(max_age_s=1.0)
     assert inbox.put(packet(0, is_key=True, size=MAX_BYTES)) == 0
     assert inbox.put(packet(1)) == 2
     assert inbox.put(packet(2, is_key=True, size=MAX_BYTES)) == 0
@@ -156,7 +158,7 @@ def test_clear_releases_the_waiting_reader_and_counts_what_was_queued(blocked_pu
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_packet_that_comes_after_close_is_given_up_alone(live):
-    inbox = Inbox(live=live)
+    inbox = Inbox(max_age_s=1.0 if live else None)
     for token in range(MAX_PACKETS):
         inbox.put(packet(token, is_key=token == 0))
     inbox.close()
@@ -166,14 +168,14 @@ def test_a_packet_that_comes_after_close_is_given_up_alone(live):
 
 
 def test_an_open_inbox_is_not_exhausted_when_it_is_empty():
-    inbox = Inbox(live=True)
+    inbox = Inbox(max_age_s=1.0)
     assert not inbox.is_exhausted
     inbox.close()
     assert inbox.is_exhausted
 
 
 def test_a_file_passes_whole_from_one_thread_to_another():
-    count, inbox, taken = 20 * MAX_PACKETS, Inbox(live=False), []
+    count, inbox, taken = 20 * MAX_PACKETS, Inbox(max_age_s=None), []
 
     def read() -> None:
         for token in range(count):
@@ -185,3 +187,106 @@ def test_a_file_passes_whole_from_one_thread_to_another():
     wait_until(lambda: taken.extend(emptied(inbox)) or inbox.is_exhausted, what="the end of the file")
     reader.join(5)
     assert taken == list(range(count))
+
+
+# --- age; max_age is 1 s: late after 500 ms, and judged after 125 ms more
+
+
+def live_inbox(*arrivals_ms: int, keys: frozenset[int] = frozenset({0})) -> Inbox:
+    """Packets that arrived at these times; `keys` are the numbers of the key frames."""
+    inbox = Inbox(max_age_s=1.0)
+    for token, at_ms in enumerate(arrivals_ms):
+        assert inbox.put(packet(token, is_key=token in keys, at_ms=at_ms)) == 0
+    return inbox
+
+
+def give_up(inbox: Inbox, at_ms: int) -> int:
+    return inbox.give_up(at_ms * 1_000_000)
+
+
+def test_packets_may_be_late_for_a_while():
+    inbox = live_inbox(0, 100, 200)
+    assert [give_up(inbox, at_ms) for at_ms in (500, 501, 625)] == [0, 0, 0]
+    assert give_up(inbox, 626) == 3
+    assert inbox.is_skipping
+
+
+def test_everything_before_the_newest_key_frame_that_waits_is_given_up():
+    inbox = live_inbox(0, 100, 200, 300, 400, keys=frozenset({0, 2, 3}))
+    assert give_up(inbox, 550) == 0
+    assert give_up(inbox, 700) == 3
+    assert not inbox.is_skipping
+    assert emptied(inbox) == [3, 4]
+
+
+def test_without_a_key_frame_that_waits_all_is_given_up_to_the_next_one():
+    inbox = live_inbox(0, 100, 200)
+    give_up(inbox, 550)
+    assert give_up(inbox, 700) == 3
+    assert inbox.put(packet(3, at_ms=710)) == 1
+    assert inbox.put(packet(4, is_key=True, at_ms=720)) == 0
+    assert inbox.put(packet(5, at_ms=730)) == 0
+    assert emptied(inbox) == [4, 5]
+
+
+def test_after_a_stall_nothing_is_given_up_while_decoding_catches_up():
+    inbox = live_inbox(*range(0, 600, 20))
+    for now_ms in range(600, 900, 10):  # two packets for each that arrives
+        assert give_up(inbox, now_ms) == 0
+        inbox.take()
+        if now_ms % 20 == 0:
+            assert inbox.put(packet(now_ms // 20, at_ms=now_ms)) == 0
+    assert inbox.lost_share == 0
+
+
+def test_what_does_not_catch_up_is_given_up_however_little_it_is_late():
+    inbox, lost = live_inbox(*range(0, 520, 20)), 0
+    for now_ms in range(520, 800, 20):  # one packet for each that arrives: always 26 of them wait
+        lost += give_up(inbox, now_ms)
+        inbox.take()
+        lost += inbox.put(packet(now_ms // 20, at_ms=now_ms))
+    assert lost >= 26
+
+
+def test_packets_that_never_get_a_turn_are_given_up_as_new_ones_arrive():
+    inbox = live_inbox(0)
+    lost = [inbox.put(packet(token, is_key=token == 30, at_ms=40 * token)) for token in range(1, 40)]
+    assert lost[:15] == [0] * 15, "not before 625 ms"
+    assert sum(lost) == 30
+    assert emptied(inbox) == list(range(30, 40))
+
+
+def test_a_stall_shorter_than_the_patience_costs_nothing():
+    inbox = Inbox(max_age_s=1.0)
+    assert sum(inbox.put(packet(token, is_key=token == 0, at_ms=40 * token)) for token in range(16)) == 0
+    assert give_up(inbox, 620) == 0
+
+
+def test_the_packets_of_a_file_are_never_too_old():
+    inbox = Inbox(max_age_s=None)
+    inbox.put(packet(0, is_key=True))
+    assert [give_up(inbox, at_ms) for at_ms in (10_000, 20_000, 30_000)] == [0, 0, 0]
+    assert emptied(inbox) == [0]
+
+
+def test_what_waits_when_a_live_stream_ends_is_still_decoded():
+    inbox = live_inbox(0, 100, 200)
+    inbox.close()
+    assert [give_up(inbox, at_ms) for at_ms in (10_000, 20_000)] == [0, 0]
+    assert emptied(inbox) == [0, 1, 2]
+
+
+def test_the_lost_share_tells_of_the_last_seconds_and_forgets():
+    inbox = live_inbox(0, 100, 200, 300)
+    give_up(inbox, 550)
+    assert give_up(inbox, 700) == 4
+    assert inbox.lost_share == 1.0
+    assert inbox.is_starved
+    for token in range(4, 8):
+        inbox.put(packet(token, is_key=True, at_ms=700))
+        inbox.take()
+    assert inbox.lost_share == pytest.approx(0.5)
+    assert not inbox.is_starved
+    inbox.put(packet(8, at_ms=40_700))
+    inbox.take()
+    assert inbox.lost_share < 0.1

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from support.wait import wait_until
 
 from streamd.camera.pool import DecodePool
+from streamd.camera.turns import Urgency
 
 PATIENCE_S = 10.0
 
@@ -295,3 +296,42 @@ def test_stop_does_not_wait_for_calls_that_never_return():
     assert 0.2 <= time.monotonic() - began_s < 0.5  # for all threads together, and not for each
     go_on.set()
     assert pool.stop(timeout_s=PATIENCE_S)
+
+
+def turns_taken(pool: DecodePool, urgencies: dict[str, Urgency], *, hasten: str | None = None) -> list[str]:
+    """Each strand is woken in this order while the pool's one thread is busy; who then comes first?"""
+    inside, go_on, turns = threading.Event(), threading.Event(), []
+
+    def hold() -> bool:
+        inside.set()
+        return not go_on.wait(PATIENCE_S)
+
+    pool.strand(Acts(hold)).wake()
+    assert inside.wait(PATIENCE_S)
+    strands = {
+        name: pool.strand(Acts(lambda name=name: bool(turns.append(name))), urgency=lambda urgency=urgency: urgency)
+        for name, urgency in urgencies.items()
+    }
+    for strand in strands.values():
+        strand.wake()
+    if hasten is not None:
+        strands[hasten].hasten()
+    go_on.set()
+    wait_until(lambda: len(turns) >= len(urgencies), what="all turns")
+    return turns
+
+
+def test_the_most_urgent_camera_goes_first(one_thread):
+    urgencies = {"low": (1, 0.9), "lost": (2, 0.5), "high": (3, 0.0), "lucky": (2, 0.1)}
+    assert turns_taken(one_thread, urgencies) == ["high", "lost", "lucky", "low"]
+
+
+def test_a_camera_that_has_something_to_end_goes_before_all_others(one_thread):
+    assert turns_taken(one_thread, {"high": (3, 0.0), "low": (1, 0.0)}, hasten="low") == ["low", "high"]
+
+
+def test_cameras_of_one_rank_are_spread_over_the_threads():
+    pool = DecodePool(2)
+    for rank in (3, 1, 1, 3, 1, 3, 3, 1):
+        pool.strand(Lines(), urgency=lambda rank=rank: (rank, 0.0))
+    assert [sorted(strand.rank for strand in decoding.strands) for decoding in pool._threads] == [[1, 1, 3, 3]] * 2

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,13 +18,16 @@ from torch.nn import functional
 
 from streamd.config.types import EngineConfig
 from streamd.engine import Engine, Intake
+from streamd.engine import intake as intake_module
+from streamd.engine.intake import Gathering
 from streamd.models import LoadedModel
 from streamd.preprocess.spec import InputSpec
 from streamd.types import DropReason, Frame, FrameRef, Matrix, Scores
 
 PATIENCE_S = 10.0
 CLASSES = 256
-SPEC = InputSpec(resize=4, crop=(4, 4), interpolation="bilinear", mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+SPEC = InputSpec(resize=4, crop=(4, 4), interpolation="bilinear", mean=(0.0, 0.0, 0.0), std=(1 / 255, 1 / 255, 1 / 255))
+"""Levels stay levels."""
 MAKES_WAY = {"max_age_s": 3600.0}
 WAITS = {"max_age_s": None}
 
@@ -136,7 +140,7 @@ def send(intake: Intake, sequence: int, *, value: int, received_ns: int | None =
     if slot is None:
         return False
     intake.lane.pool.views[slot].fill_(value)
-    intake.submit(ref_of(intake.camera, sequence, received_ns=received_ns), slot)
+    intake.submit([ref_of(intake.camera, sequence, received_ns=received_ns)], [slot])
     return True
 
 
@@ -255,6 +259,32 @@ def test_a_live_camera_without_a_slot_takes_that_of_the_oldest_frame_of_the_came
     assert {scores.ref.camera: scores.classes[0] for scores in made.scores}["new"] == 2
 
 
+def test_a_camera_takes_no_slot_from_one_of_higher_rank(rig):
+    made = rig(max_batch=1, slots=3)
+    made.hold()
+    till, yard = made.engine.intake("till", "m0", max_age_s=3600.0, rank=2), made.engine.intake("yard", "m0", max_age_s=3600.0, rank=1)
+    assert send(till, 0, value=1)
+    assert send(yard, 0, value=2)
+    assert send(till, 1, value=3)
+    assert made.drops == [("yard", 0, DropReason.OVERLOAD)]
+    assert not send(yard, 1, value=4)
+    made.release()
+    assert made.scored(3) == [("plug", 0), ("till", 0), ("till", 1)]
+
+
+def test_in_a_lasting_crowd_older_frames_make_way_for_newer_ones(rig):
+    made = rig(max_batch=1, slots=8)
+    door = made.intake("door", max_age_s=80.0)
+    made.hold()
+    arrived_ns = time.monotonic_ns() - 60 * 10**9
+    assert all(send(door, sequence, value=sequence, received_ns=arrived_ns) for sequence in range(3))
+    with made.engine._lock:
+        made.engine.lanes["m0"].batcher.shed(arrived_ns + 45 * 10**9)
+    made.release()
+    assert made.scored(2) == [("plug", 0), ("door", 2)]
+    assert made.drops == [("door", 0, DropReason.OVERLOAD), ("door", 1, DropReason.OVERLOAD)]
+
+
 def test_a_live_camera_gets_no_slot_when_only_frames_of_files_wait(rig):
     made = rig(max_batch=2, slots=4)
     made.hold()
@@ -281,14 +311,14 @@ class RecordedEvent:
 
 def test_a_slot_is_not_given_away_while_pixels_are_on_their_way_into_it(rig):
     made = rig(max_batch=1, slots=3)
-    made.pool.filled = filled = [RecordedEvent() for _ in range(3)]
+    made.pool.filled = made.pool._events = filled = [RecordedEvent() for _ in range(3)]
     made.hold()
     assert send(made.intake("a", **MAKES_WAY), 0, value=1)
     assert send(made.intake("file", **WAITS), 0, value=1)
     slot = made.intake("b", **MAKES_WAY).take_slot()
     assert filled[slot].was_awaited
-    made.pool.mark_filled(slot)
-    made.intake("b", max_age_s=0.0).submit(ref_of("b", 0), slot)
+    made.pool.mark_filled([slot])
+    made.intake("b", max_age_s=0.0).submit([ref_of("b", 0)], [slot])
     made.release()
     wait_until(lambda: len(made.drops) == 2, what="the stale frame's drop")
     assert filled[slot].was_awaited
@@ -362,7 +392,7 @@ def test_after_stop_nothing_is_taken_and_what_is_under_way_is_dropped_and_counte
     intake = made.intake("door", **MAKES_WAY)
     slot = intake.take_slot()
     made.engine.stop()
-    intake.submit(ref_of("door", 3), slot)
+    intake.submit([ref_of("door", 3)], [slot])
     assert made.drops == [("door", 3, DropReason.SHUTDOWN)]
     assert intake.take_slot() is None
     file = made.intake("file", **WAITS)
@@ -406,7 +436,7 @@ def test_a_model_that_raises_ends_the_engine_which_publishes_nothing_more_and_re
     assert intake.has_room(woken.set)
     assert intake.take_slot() is None
     if (slot := answers[0][0]) is not None:  # it got the slot of the frame before, or none
-        intake.submit(ref_of("file", 2), slot)
+        intake.submit([ref_of("file", 2)], [slot])
         assert made.drops == [("file", 2, DropReason.SHUTDOWN)]
     made.engine.stop()
     assert [(scores.ref.camera, scores.ref.sequence) for scores in made.scores] == [("file", 0), ("plug", 0)]
@@ -431,13 +461,96 @@ def test_a_model_that_does_not_run_is_known_before_the_engine_starts():
         Rig(module)
 
 
+def grey(level: int) -> Frame:
+    luma = torch.full((8, 8), level, dtype=torch.uint8)
+    return Frame(token=0, y=luma, u=None, v=None, bit_depth=8, shift=0, matrix=Matrix.BT601, full_range=True, rotation_deg=0)
+
+
+def put(intake: Intake, sequence: int, frame: Frame) -> None:
+    slot = intake.take_slot()
+    assert slot is not None
+    intake.put(frame, ref_of(intake.camera, sequence), slot)
+
+
+def levels_seen(made: Rig, count: int) -> list[tuple[str, int, int]]:
+    """Camera, sequence, and the level that the model saw."""
+    made.scored(count)
+    return [(scores.ref.camera, scores.ref.sequence, scores.classes[0]) for scores in made.scores]
+
+
 @pytest.mark.parametrize("level", [0, 60, 255])
 def test_a_decoded_frame_reaches_the_model_through_the_intake_preprocessed(rig, level):
     made = rig()
-    intake = made.intake("door", **MAKES_WAY)
-    luma = torch.full((8, 8), level, dtype=torch.uint8)
-    frame = Frame(token=0, y=luma, u=None, v=None, bit_depth=8, shift=0, matrix=Matrix.BT601, full_range=True, rotation_deg=0)
-    slot = intake.take_slot()
-    intake.preprocess(frame, slot)
-    assert torch.allclose(made.pool.views[slot], torch.full((3, 4, 4), level / 255), atol=1e-6)
-    intake.give_back(slot)
+    put(made.intake("door", **MAKES_WAY), 0, grey(level))
+    assert levels_seen(made, 1) == [("door", 0, level)]
+
+
+@pytest.fixture
+def gathers(rig, monkeypatch) -> Rig:
+    """As on a GPU, frames of a thread are preprocessed together: three of them here."""
+    monkeypatch.setattr(intake_module, "_GATHER_NS", 3_600_000_000_000)
+    made = rig()
+    made.engine.gathering = Gathering(made.engine, limit=3)
+    return made
+
+
+def test_frames_are_gathered_until_there_are_enough(gathers):
+    door, yard = gathers.intake("door", **MAKES_WAY), gathers.intake("yard", **MAKES_WAY)
+    put(door, 0, grey(10))
+    put(yard, 0, grey(20))
+    assert (door.gathered, yard.gathered, gathers.scores) == (1, 1, [])
+    put(door, 1, grey(30))
+    assert (door.gathered, yard.gathered) == (0, 0)
+    assert sorted(levels_seen(gathers, 3)) == [("door", 0, 10), ("door", 1, 30), ("yard", 0, 20)]
+
+
+def test_a_gathered_frame_goes_before_its_memory_is_overwritten(gathers):
+    door, yard = gathers.intake("door", **MAKES_WAY), gathers.intake("yard", **MAKES_WAY)
+    surface = grey(10)
+    put(door, 0, surface)
+    yard.settle()
+    assert door.gathered == 1
+    door.settle()
+    surface.y.fill_(99)
+    put(door, 1, surface)
+    door.settle()
+    assert levels_seen(gathers, 2) == [("door", 0, 10), ("door", 1, 99)]
+
+
+def test_gathered_frames_go_when_the_thread_has_nothing_else_to_do(gathers):
+    put(gathers.intake("door", **MAKES_WAY), 0, grey(10))
+    gathers.engine.gathering.flush()
+    assert levels_seen(gathers, 1) == [("door", 0, 10)]
+
+
+def test_a_gathered_frame_does_not_wait_long_for_others(gathers, monkeypatch):
+    monkeypatch.setattr(intake_module, "_GATHER_NS", 1_000_000)
+    door = gathers.intake("door", **MAKES_WAY)
+    put(door, 0, grey(10))
+    time.sleep(0.002)
+    put(door, 1, grey(20))
+    assert levels_seen(gathers, 2) == [("door", 0, 10), ("door", 1, 20)]
+
+
+def test_each_thread_gathers_for_itself(gathers):
+    door = gathers.intake("door", **MAKES_WAY)
+    put(door, 0, grey(10))
+    other = threading.Thread(target=gathers.engine.gathering.flush)
+    other.start()
+    other.join()
+    assert door.gathered == 1
+    door.settle()
+    assert levels_seen(gathers, 1) == [("door", 0, 10)]
+
+
+def test_a_frame_that_cannot_be_preprocessed_costs_the_others_nothing(gathers):
+    bad, good = gathers.intake("bad", **MAKES_WAY), gathers.intake("good", **MAKES_WAY)
+    put(good, 0, grey(10))
+    put(bad, 0, replace(grey(20), u=torch.zeros(3, 3, dtype=torch.uint8)))
+    put(good, 1, grey(30))
+    assert levels_seen(gathers, 2) == [("good", 0, 10), ("good", 1, 30)]
+    assert gathers.drops == [("bad", 0, DropReason.DECODE_ERROR)]
+    good.raise_failure()
+    with pytest.raises(Exception, match=r"."):
+        bad.raise_failure()
+    bad.raise_failure()
