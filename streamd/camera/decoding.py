@@ -14,16 +14,16 @@ from streamd.camera.inbox import Inbox
 from streamd.camera.ledger import CameraLedger
 from streamd.camera.pool import DecodePool
 from streamd.camera.sampling import TimeSampler
+from streamd.camera.turns import MOST, Urgency
 from streamd.decoders.base import Decoder
 from streamd.decoders.bitstream import is_skipped_leading
+from streamd.decoders.keyframes import Session
 from streamd.engine import Intake
 from streamd.errors import DecodeError, StreamdError
 from streamd.types import DropReason, Frame, FrameRef, Packet, StreamInfo
 
 log = structlog.get_logger(__name__)
 
-_PACKETS_A_STEP = 4
-"""Packets of one camera before it is another one's turn."""
 _REORDER_LIMIT = 64
 """Packets after which a frame that was not returned will never be. H.264 and HEVC hold back 16 frames at most."""
 
@@ -53,6 +53,7 @@ class Decoding:
         ledger: CameraLedger,
         device: torch.device,
         pool: DecodePool,
+        keyframes: decoders.KeyframeDecoders,
         on_up: Callable[[Frame, decoders.Choice], None],
         on_done: Callable[[StreamdError | None], None],
     ) -> None:
@@ -66,44 +67,50 @@ class Decoding:
         self._on_up = on_up
         self._on_done = on_done
         self._choice = decoders.choose(info, policy=config.policy, device=device)
+        self._keyframes = keyframes
         self._decoder: Decoder | None = None
         self._pending: dict[int, Packet] = {}
         self._starting = True
         self._skip_leading = False
         self._opening: Packet | None = None
-        """The key frame that decoding began with, until it is shown."""
+        """The key frame that decoding began with, at the start or after a gap, until it is shown."""
+        self._last_token = -1
         self._sampler = TimeSampler(config.fps)
         self._errors_in_a_row = 0
         self._is_up = False
         self._abandoned = False
         self._is_done = False
         self._log = log.bind(camera=config.camera, session=config.session)
-        self.strand = pool.strand(self)
+        self.strand = pool.strand(self, urgency=self._urgency)
+
+    def _urgency(self) -> Urgency:
+        """What has ended must not wait for a thread that is overloaded."""
+        return MOST if self._inbox.is_closed else (self._intake.rank, self._inbox.lost_share)
 
     def abandon(self) -> None:
         """Stop early: what is queued and what the decoder holds is given up."""
         self._abandoned = True
         self._ledger.dropped(DropReason.SHUTDOWN, self._inbox.clear())
-        self.strand.wake()
+        self.strand.hasten()
 
     # --- on a decode thread
 
     def step(self) -> bool:
         """See pool.Work."""
-        for _ in range(_PACKETS_A_STEP):
-            if self._is_done:
-                return False
-            if self._abandoned:
-                self._finish(None, drain=False)
-                return False
-            if not self._intake.has_room(self.strand.wake):
-                return False
-            packet = self._inbox.take()
-            if packet is None:
-                if self._inbox.is_exhausted:
-                    self._finish(None, drain=True)
-                return False
-            self._packet(packet)
+        if self._is_done:
+            return False
+        if self._abandoned:
+            self._finish(None, drain=False)
+            return False
+        if not self._intake.has_room(self.strand.wake):
+            return False
+        self._ledger.dropped(DropReason.OVERLOAD, self._inbox.give_up(time.monotonic_ns()))
+        packet = self._inbox.take()
+        if packet is None:
+            if self._inbox.is_exhausted:
+                self._finish(None, drain=True)
+            return False
+        self._packet(packet)
         return True
 
     def crashed(self, error: BaseException) -> None:
@@ -115,6 +122,7 @@ class Decoding:
 
     def _finish(self, error: StreamdError | None, *, drain: bool) -> None:
         if drain and self._decoder is not None:
+            self._intake.settle()
             try:
                 self._frames(self._decoder.drain())
             except DecodeError as fault:
@@ -128,6 +136,8 @@ class Decoding:
         self._on_done(error)
 
     def _packet(self, packet: Packet) -> None:
+        follows = packet.token == self._last_token + 1
+        self._last_token = packet.token
         if self._starting:
             if not packet.is_keyframe:
                 self._ledger.dropped(DropReason.BEFORE_KEYFRAME)
@@ -136,7 +146,9 @@ class Decoding:
             self._opening = packet
             self._skip_leading = True
         elif packet.is_keyframe:
-            self._skip_leading = False
+            # After packets that were given up it is as at the start: what leads the key frame refers to frames that never came.
+            self._skip_leading = not follows
+            self._opening = self._opening if follows else packet
         elif self._skip_leading and is_skipped_leading(self._info.codec, packet.data):
             self._ledger.dropped(DropReason.BEFORE_KEYFRAME)
             return
@@ -144,27 +156,36 @@ class Decoding:
             self._ledger.dropped(DropReason.SAMPLED_OUT)
             return
         self._pending[packet.token] = packet
+        if self._config.keyframes_only:
+            self._intake.flush()  # the decoder may be about to overwrite another camera's frame
+        else:
+            self._intake.settle()  # the decoder is about to overwrite the frame before
+        self._intake.raise_failure()
         try:
             if self._decoder is None:
                 self._decoder = self._new_decoder()
             frames = self._decoder.decode(packet)
             self._frames(frames)
-            if self._config.keyframes_only and not frames:
-                # Where the stream has B-frames FFmpeg waits for them, and a key frame would come out one or two key frames late.
-                self._frames(self._decoder.drain())
-                self._close_decoder()
+            if self._config.keyframes_only and not frames:  # it will never come
+                del self._pending[packet.token]
+                self._ledger.dropped(DropReason.UNDECODED)
         except DecodeError as error:
             self._skip_to_keyframe(error)
 
     def _new_decoder(self) -> Decoder:
         """On this thread's CUDA stream, which preprocessing uses too."""
+        if self._config.keyframes_only:
+            return self._keyframes.decoder(self._choice.name, self._info, self._create)
         try:
-            return decoders.create(self._choice, self._info, device=self._device, low_latency=self._config.low_latency)
+            return self._create(self._info)
         except DecodeError as error:
             if self._config.policy != "auto" or self._choice.name == "cpu":
                 raise
             self._choice = decoders.Choice("cpu", str(error))
-            return decoders.create(self._choice, self._info, device=self._device, low_latency=self._config.low_latency)
+            return self._create(self._info)
+
+    def _create(self, info: StreamInfo) -> Session:
+        return decoders.create(self._choice, info, device=self._device, low_latency=self._config.low_latency)
 
     def _skip_to_keyframe(self, error: DecodeError) -> None:
         """A decoder that raised is not used again; the next key frame gets a new one."""
@@ -179,6 +200,7 @@ class Decoding:
     def _close_decoder(self) -> None:
         decoder, self._decoder = self._decoder, None
         if decoder is not None:
+            self._intake.settle()
             try:
                 decoder.close()
             except Exception:  # noqa: BLE001 - it may be broken already, and the owner must hear of the end
@@ -205,7 +227,7 @@ class Decoding:
         if packet.is_discard:
             self._ledger.dropped(DropReason.CUT)
             return
-        if self._opening is not None:
+        if self._opening is not None and packet.token >= self._opening.token:
             if _precedes(packet, self._opening):
                 self._ledger.dropped(DropReason.BEFORE_KEYFRAME)
                 return
@@ -213,16 +235,13 @@ class Decoding:
         if not self._sampler.wants(_time_s(packet, self._info)):
             self._ledger.dropped(DropReason.SAMPLED_OUT)
             return
+        if self._intake.is_stale(packet.received_ns):  # decoded for those that refer to it
+            self._ledger.dropped(DropReason.STALE)
+            return
         slot = self._intake.take_slot()
         if slot is None:
             self._ledger.dropped(DropReason.OVERLOAD)
             return
-        try:
-            self._intake.preprocess(frame, slot)
-        except BaseException:
-            self._intake.give_back(slot)
-            self._ledger.dropped(DropReason.SHUTDOWN)
-            raise
         ref = FrameRef(
             camera=self._config.camera,
             session=self._config.session,
@@ -233,7 +252,7 @@ class Decoding:
             received_ns=packet.received_ns,
             decoded_ns=decoded_ns,
         )
-        self._intake.submit(ref, slot)
+        self._intake.put(frame, ref, slot)
 
 
 def _precedes(packet: Packet, opening: Packet) -> bool:

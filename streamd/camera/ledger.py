@@ -18,9 +18,9 @@ class CameraLedger:
         self._counts = Ledger()
         self._missed = 0
 
-    def received(self) -> None:
+    def received(self, count: int = 1) -> None:
         with self._lock:
-            self._counts.received += 1
+            self._counts.received += count
 
     def decoded(self) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ class Machine:
     engine: Engine
     pool: DecodePool
     device: torch.device
+    keyframes: decoders.KeyframeDecoders = field(default_factory=decoders.KeyframeDecoders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,11 @@ class Session:
         self._ledger = ledger
         self._on_up = on_up
         self._model = model
-        self._inbox = Inbox(live=config.is_live)
+        self._max_age_s = config.max_age if config.is_live else None
+        self._keyframes_only = config.decode == "keyframes"
+        self._had_keyframe = False
+        self._next_token = 0
+        self._inbox = Inbox(max_age_s=self._max_age_s)
         self._decoding: Decoding | None = None
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
@@ -115,10 +120,11 @@ class Session:
                 ),
                 info,
                 inbox=self._inbox,
-                intake=machine.engine.intake(self._camera, self._model, max_age_s=config.max_age if config.is_live else None),
+                intake=machine.engine.intake(self._camera, self._model, max_age_s=self._max_age_s, rank=config.rank),
                 ledger=self._ledger,
                 device=machine.device,
                 pool=machine.pool,
+                keyframes=machine.keyframes,
                 on_up=lambda frame, choice: self._post("up", _up(info, frame, choice)),
                 on_done=lambda error: self._post("done", error),
             )
@@ -131,9 +137,18 @@ class Session:
     def _packet(self, packet: Packet) -> None:
         if self._ignored or self._decoding is None:
             return
-        self._ledger.received()
+        left_out = packet.token - self._next_token if self._keyframes_only else 0  # by a source that knows what is not wanted
+        self._next_token = packet.token + 1
+        self._ledger.received(1 + left_out)
+        self._ledger.dropped(DropReason.SAMPLED_OUT, left_out)
+        if self._keyframes_only:
+            if self._had_keyframe and not packet.is_keyframe:  # most packets of thousands of cameras: not worth waking a thread
+                self._ledger.dropped(DropReason.SAMPLED_OUT)
+                return
+            self._had_keyframe = self._had_keyframe or packet.is_keyframe
         self._ledger.dropped(DropReason.OVERLOAD if self._config.is_live else DropReason.SHUTDOWN, self._inbox.put(packet))
-        self._decoding.strand.wake()
+        if not self._inbox.is_skipping:  # else it was given up on arrival
+            self._decoding.strand.wake()
 
     # --- on the loop
 
@@ -198,7 +213,7 @@ class Session:
         if self._decoding is None:
             self._is_over = True
         else:
-            self._decoding.strand.wake()
+            self._decoding.strand.hasten()
 
     async def _next_news(self, stopping: asyncio.Task[bool]) -> tuple[str, Any] | None:
         """What is posted next; None after a while, or when the camera is stopped meanwhile."""
@@ -226,7 +241,7 @@ class Session:
             return SourceTimeout(f"{where} sent no packet within {config.first_packet_timeout:g} s") if late else None
         if now_s - last_ns / 1e9 > config.silence_timeout:
             return SourceTimeout(f"{where} sent nothing for {config.silence_timeout:g} s")
-        if self.up_at_s is None and now_s - self._opened_s > _NO_FRAME_TIMEOUT_S:
+        if self.up_at_s is None and not self._inbox.is_starved and now_s - self._opened_s > _NO_FRAME_TIMEOUT_S:
             return NoFrames(f"{where} sent packets for {_NO_FRAME_TIMEOUT_S:g} s, but no frame could be decoded")
         return None
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from streamd.decoders import nvdec
-from streamd.decoders.base import Decoder
 from streamd.decoders.cpu import CpuDecoder
+from streamd.decoders.keyframes import KeyframeDecoders, Session
 from streamd.errors import DecoderUnavailable
 from streamd.types import StreamInfo
+
+__all__ = ["Choice", "KeyframeDecoders", "choose", "create"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def choose(info: StreamInfo, *, policy: str, device: torch.device) -> Choice:
     return Choice("cpu", refusal)
 
 
-def create(choice: Choice, info: StreamInfo, *, device: torch.device, low_latency: bool = True) -> Decoder:
+def create(choice: Choice, info: StreamInfo, *, device: torch.device, low_latency: bool = True) -> Session:
     """The decoder that was chosen. On a GPU its frames are to be read on what is now the current CUDA stream.
 
     `low_latency`: frames are wanted as soon as possible, rather than with as little work as possible.

@@ -30,6 +30,9 @@ _PLANAR_DEPTHS = {
 _SOFTWARE = {"av1": "libdav1d"}
 """FFmpeg's decoder for a codec, where the one of the same name only drives hardware."""
 
+_UNTAGGED = 2, 0
+"""H.273's matrix for "unspecified", and FFmpeg's range."""
+
 
 class CpuDecoder:
     """A Decoder (see base.py). One thread: a worker decodes many streams at once, and frame threads would add a frame of latency each."""
@@ -84,6 +87,21 @@ class CpuDecoder:
             frame = frame_from_av(picture, token=picture.pts, tags=self._info.color, rotation_deg=self._info.rotation_deg)
             frames.append(frame if self._device.type == "cpu" else _moved(frame, self._device))
         return frames
+
+    def reassign(self, info: StreamInfo) -> None:
+        """See keyframes.Session. FFmpeg would fill holes of a damaged picture from the one before, which is another camera's, and give a
+        picture without colour tags those of the last one that had some.
+        """
+        self._info = info
+        self.restart()
+        if self._context is not None:
+            self._context.colorspace, self._context.color_range = _UNTAGGED
+
+    def restart(self) -> bool:
+        """See keyframes.Session."""
+        if self._context is not None:
+            self._context.flush_buffers()
+        return True
 
     def close(self) -> None:
         """See Decoder.close."""

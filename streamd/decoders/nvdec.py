@@ -121,6 +121,7 @@ class NvdecDecoder:
         self._session: Any = None
         self._retired: Any = None
         self._is_first_size = True
+        self._is_shared = False
         self._tokens: dict[int, int] = {}
         self._planes: dict[int, Frame] = {}
         """By the address of the surface: a session uses few, again and again."""
@@ -145,7 +146,7 @@ class NvdecDecoder:
         self._retired = None
         frames: list[Frame] = []
         data = packet.data
-        if packet.is_keyframe:
+        if packet.is_keyframe and not self._is_shared:
             headers = sequence_headers(self._info.codec, data)
             if self._session is None and not headers:
                 data = self._info.extradata + data  # cameras may send them in the session description only
@@ -187,6 +188,8 @@ class NvdecDecoder:
     def _token(self, stamp: int, *, newest: int | None) -> int:
         """The token of the packet that a frame came from. Packets that never gave a frame are forgotten."""
         token = self._tokens.pop(stamp, None)
+        if token is None and self._is_shared:
+            return -1
         if token is None:  # a stamp that was doubled, or that the parser made up
             token = newest if self._low_latency and newest is not None else min(self._tokens.values(), default=-1)
         if len(self._tokens) > _MAX_PENDING:
@@ -250,6 +253,17 @@ class NvdecDecoder:
         if width == info.width + 1 and info.width % 2:
             return height - info.height, 0, height, info.width
         return height - info.height, width - info.width, height, width
+
+    def reassign(self, info: StreamInfo) -> None:
+        """See keyframes.Session. Other sequence headers are no reason for a new session then: they describe pictures of the same format."""
+        self._is_shared = True
+        self._info = info
+        self._planes.clear()
+
+    def restart(self) -> bool:
+        """See keyframes.Session. After the end of a stream the parser takes another one, from its parameter sets on."""
+        self._tokens.clear()
+        return True
 
     def close(self) -> None:
         """See Decoder.close."""

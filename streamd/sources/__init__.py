@@ -15,5 +15,5 @@ def of_camera(camera: CameraConfig) -> Source:
     """The source that `camera` describes, not yet open."""
     if camera.is_file:
         path = unquote(urlsplit(camera.url).path) if "://" in camera.url else camera.url
-        return FileSource(Path(path), loop=camera.loop)
+        return FileSource(Path(path), loop=camera.loop, keyframes_only=camera.decode == "keyframes")
     return network.of_camera(camera)

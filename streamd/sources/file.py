@@ -21,11 +21,15 @@ _KEEP_BYTES = 32 * 1024 * 1024
 
 
 class FileSource:
-    """A Source (see base.py) over a file, repeated for ever where `loop` is set."""
+    """A Source (see base.py) over a file, repeated for ever where `loop` is set.
 
-    def __init__(self, path: Path, *, loop: bool) -> None:
+    With `keyframes_only` the further rounds of a file that is kept in memory leave all other packets out. The tokens count them.
+    """
+
+    def __init__(self, path: Path, *, loop: bool, keyframes_only: bool = False) -> None:
         self._path = path
         self._loop = loop
+        self._keyframes_only = keyframes_only
         self._demuxer = self._new_demuxer()
         self._info: StreamInfo | None = None
         self._kept: list[Packet] | None = None
@@ -60,20 +64,22 @@ class FileSource:
         """See Source.packets. With `loop`, tokens and time stamps go on rising from one round to the next."""
         assert self._info is not None
         ticks_per_frame = self._frame_ticks(self._info)
-        next_token = shift = 0
+        begin = shift = 0
         round_: Iterable[Packet] = self._first_round() if self._loop else self._demuxer.packets()
         while True:
-            begin = next_token
+            count = 0
             shown, decoded = _Span(), _Span()
             for packet in round_:
-                moved = _moved(packet, next_token, shift) if next_token != packet.token or shift else packet
-                next_token += 1
-                shown.add(moved.pts)
-                decoded.add(moved.dts)
-                yield moved
-            if not self._loop or next_token == begin:  # an empty round would be followed by others, for ever
+                yield _moved(packet, begin, shift) if begin or shift else packet
+                count += 1
+                shown.add(packet.pts)
+                decoded.add(packet.dts)
+            if not self._loop or not count:  # an empty round would be followed by others, for ever
                 return
-            shift += max(shown.ticks, decoded.ticks) + ticks_per_frame
+            ticks = max(shown.ticks, decoded.ticks) + ticks_per_frame
+            begin, shift = begin + count, shift + ticks
+            if self._keyframes_only and self._kept is not None:
+                yield from self._key_frames(begin, shift, count=count, ticks=ticks)
             round_ = self._further_round()
 
     def _first_round(self) -> Iterator[Packet]:
@@ -88,6 +94,14 @@ class FileSource:
                     kept = None
             yield packet
         self._kept = kept
+
+    def _key_frames(self, begin: int, shift: int, *, count: int, ticks: int) -> Iterator[Packet]:
+        """Those of further rounds, for ever, where there are some. A round has `count` packets and takes `ticks`."""
+        keys = [packet for packet in self._kept or () if packet.is_keyframe]
+        while keys:
+            for packet in keys:
+                yield _moved(packet, begin, shift)
+            begin, shift = begin + count, shift + ticks
 
     def _further_round(self) -> Iterable[Packet]:
         if self._kept is not None:
@@ -126,11 +140,11 @@ class _Span:
         return 0 if self._low is None or self._high is None else self._high - self._low
 
 
-def _moved(packet: Packet, token: int, shift: int) -> Packet:
-    """`packet` in a later round: read now, `shift` ticks later in media time."""
+def _moved(packet: Packet, begin: int, shift: int) -> Packet:
+    """`packet` in a later round: read now, after `begin` packets, and `shift` ticks later in media time."""
     return replace(
         packet,
-        token=token,
+        token=packet.token + begin,
         pts=None if packet.pts is None else packet.pts + shift,
         dts=None if packet.dts is None else packet.dts + shift,
         received_ns=time.monotonic_ns(),

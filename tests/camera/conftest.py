@@ -31,13 +31,16 @@ _SPEC = InputSpec(resize=256, crop=(224, 224), interpolation="bilinear", mean=(0
 
 
 class MarkerModel(nn.Module):
-    """Logits that say `camera * FRAMES + frame`, read from the pixels; remembers the pictures, and waits while `open` is not set."""
+    """Logits that say `camera * FRAMES + frame`, read from the pixels; remembers the pictures, and waits while `open` is not set.
+    Takes `frame_s` for each frame.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.open = threading.Event()
         self.open.set()
         self.pictures: list[Tensor] = []
+        self.frame_s = 0.0
         kept = min(SIZE) * 224 / 256
         left, top, right, bottom = marker_region(SIZE, crop=(kept, kept))
         self.columns = [(left + (right - left) * (n + 0.5) / COLUMNS) * 224 for n in range(COLUMNS)]
@@ -45,6 +48,7 @@ class MarkerModel(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         assert self.open.wait(30), "a test did not let the model go on"
+        time.sleep(self.frame_s * len(batch))
         self.pictures += list(batch.clone())
         logits = torch.zeros(len(batch), UNREADABLE + 1)
         for row, picture in zip(logits, batch, strict=True):

@@ -14,6 +14,7 @@ from streamd import decoders
 from streamd.camera.decoding import Decoding, DecodingConfig
 from streamd.camera.inbox import Inbox
 from streamd.camera.pool import DecodePool
+from streamd.camera.turns import MOST
 from streamd.errors import DecodeError, DecoderUnavailable
 from streamd.types import DropReason, Frame, Matrix, Packet, StreamInfo
 
@@ -65,9 +66,9 @@ class ScriptedDecoder:
 class Bench:
     """A Decoding whose steps the test takes itself, and what it was told."""
 
-    def __init__(self, rig, script, *, live=True, policy="auto", keyframes_only=False, fps=None):
+    def __init__(self, rig, script, *, live=True, policy="auto", keyframes_only=False, fps=None, info=INFO):
         self.ledger = rig.ledgers["door"]
-        self.inbox = Inbox(live=live)
+        self.inbox = Inbox(max_age_s=60 if live else None)
         self.decoders = []
         self.infos = []
         self.ups = []
@@ -75,12 +76,13 @@ class Bench:
         self._script = script
         self.decoding = Decoding(
             DecodingConfig(camera="door", session="s1", policy=policy, low_latency=True, keyframes_only=keyframes_only, fps=fps),
-            INFO,
+            info,
             inbox=self.inbox,
             intake=rig.engine.intake("door", "markers", max_age_s=60 if live else None),
             ledger=self.ledger,
             device=torch.device("cpu"),
             pool=DecodePool(1),
+            keyframes=decoders.KeyframeDecoders(),
             on_up=lambda frame, choice: self.ups.append((frame.token, choice)),
             on_done=self.done.append,
         )
@@ -230,12 +232,14 @@ def test_a_preprocessor_that_crashes_gives_its_slot_back(bench, rig, monkeypatch
     def crash(*_args):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("streamd.engine.engine.Intake.preprocess", crash)
+    monkeypatch.setattr(rig.engine.lanes["markers"].preprocessor, "many", crash)
     it.ledger.received()
     it.inbox.put(packet(0, key=True))
     it.work()
     assert rig.engine.lanes["markers"].pool.free == free
-    assert it.dropped == {DropReason.SHUTDOWN: 1}
+    assert it.dropped == {DropReason.DECODE_ERROR: 1}
+    (error,) = it.done
+    assert str(error) == "decoding failed: RuntimeError"
 
 
 def test_the_end_takes_out_what_the_decoder_holds_back(bench, rig):
@@ -290,15 +294,24 @@ def test_without_time_stamps_frames_are_sampled_by_their_number(bench, rig):
 
 
 def test_key_frames_alone_need_no_reordering(bench, rig):
-    it = bench({0: [], "drain": [0]}, keyframes_only=True)
+    it = bench({0: [], "drain": [0]}, keyframes_only=True, info=replace(INFO, codec="mpeg4"))
     it.feed(packet(0, key=True), packet(1), packet(2))
     assert results(rig, 1) == [0]
     assert it.infos[0].reorder_frames == 0
-    assert it.decoders[0].closed, "after a drain it takes no packet"
     it.feed(packet(3, key=True))
     assert len(it.decoders) == 2
+    assert it.decoders[0].closed, "after a drain it takes no packet"
     it.end()
     assert it.dropped[DropReason.SAMPLED_OUT] == 2
+
+
+def test_a_key_frame_that_gives_no_picture_is_booked_at_once(bench, rig):
+    it = bench({0: [], "drain": []}, keyframes_only=True)
+    it.feed(packet(0, key=True), packet(1))
+    assert it.dropped == {DropReason.UNDECODED: 1, DropReason.SAMPLED_OUT: 1}
+    it.feed(packet(2, key=True))
+    assert results(rig, 1) == [2]
+    it.end()
 
 
 def test_up_is_told_once_with_the_first_frame(bench):
@@ -335,7 +348,7 @@ def test_an_abandoned_decoding_gives_up_what_waits_and_what_the_decoder_holds(be
 
 def test_a_live_frame_without_a_slot_is_dropped(bench, rig, monkeypatch):
     it = bench()
-    monkeypatch.setattr("streamd.engine.engine.Intake.take_slot", lambda _self: None)
+    monkeypatch.setattr("streamd.engine.intake.Intake.take_slot", lambda _self: None)
     it.feed(packet(0, key=True), packet(1))
     it.end()
     assert it.dropped == {DropReason.OVERLOAD: 2}
@@ -358,6 +371,77 @@ def test_a_step_leaves_time_for_other_cameras(bench):
         it.ledger.received()
         it.inbox.put(packet(token, key=token == 0))
     assert it.decoding.step()
-    assert it.decoders[0].decoded == [0, 1, 2, 3]
+    assert it.decoders[0].decoded == [0]
     it.feed()
     it.end()
+
+
+def give_up_all(it):
+    """What waits in the inbox, because it stays late."""
+    for at_s in (40, 60):
+        it.ledger.dropped(DropReason.OVERLOAD, it.inbox.give_up(time.monotonic_ns() + at_s * 10**9))
+
+
+def test_after_a_gap_what_leads_the_key_frame_is_not_shown(bench, rig):
+    it = bench({5: [], 6: [], 7: [6, 5, 7]})
+    it.feed(packet(0, key=True), packet(1))
+    for token in (2, 3, 4):
+        it.ledger.received()
+        it.inbox.put(packet(token))
+    give_up_all(it)
+    it.feed(packet(5, key=True, pts=7), packet(6, pts=6), packet(7, pts=8))
+    it.end()
+    assert it.decoders[0].decoded == [0, 1, 5, 6, 7]
+    assert it.dropped == {DropReason.OVERLOAD: 3, DropReason.BEFORE_KEYFRAME: 1}
+    assert results(rig, 4) == [0, 1, 5, 7]
+
+
+def test_frames_from_before_a_gap_that_come_late_are_shown(bench, rig):
+    it = bench({1: [], 2: [], 5: [1, 2], 6: [], 7: [6, 5, 7]})
+    it.feed(packet(0, key=True), packet(1), packet(2))
+    for token in (3, 4):
+        it.ledger.received()
+        it.inbox.put(packet(token))
+    give_up_all(it)
+    it.feed(packet(5, key=True, pts=7), packet(6, pts=6), packet(7, pts=8))
+    it.end()
+    assert it.dropped == {DropReason.OVERLOAD: 2, DropReason.BEFORE_KEYFRAME: 1}
+    assert results(rig, 5) == [0, 1, 2, 5, 7]
+
+
+def test_pictures_that_lead_a_key_frame_without_a_gap_before_it_are_shown(bench, rig):
+    it = bench({2: [], 3: [3, 2]})
+    it.feed(packet(0, key=True), packet(1), packet(2, key=True, pts=3), packet(3, pts=2))
+    it.end()
+    assert it.dropped == {}
+    assert results(rig, 4) == [0, 1, 3, 2]
+
+
+def test_a_step_gives_up_what_has_stayed_late(bench):
+    it = bench()
+    old_ns = time.monotonic_ns() - 50 * 10**9
+    for token in range(4):
+        it.ledger.received()
+        it.inbox.put(packet(token, key=token == 0, received_ns=old_ns))
+    assert it.inbox.give_up(old_ns + 40 * 10**9) == 0
+    it.work()
+    assert it.decoders == []
+    assert it.dropped == {DropReason.OVERLOAD: 4}
+    it.end()
+
+
+def test_a_frame_that_is_too_old_when_it_is_decoded_takes_no_slot(bench, rig, monkeypatch):
+    it = bench()
+    monkeypatch.setattr("streamd.engine.intake.Intake.take_slot", lambda _self: pytest.fail("took a slot"))
+    it.feed(packet(0, key=True, received_ns=time.monotonic_ns() - 61 * 10**9))
+    it.end()
+    assert it.decoders[0].decoded == [0]
+    assert it.dropped == {DropReason.STALE: 1}
+
+
+def test_what_has_ended_is_the_most_urgent(bench):
+    it = bench()
+    assert it.decoding.strand.urgency() == (0, 0.0)
+    it.decoding.abandon()
+    assert it.decoding.strand.urgency() == MOST
+    it.feed()

@@ -106,6 +106,16 @@ async def test_a_camera_whose_packets_give_no_frame_is_given_up_at_its_deadline(
         await run(rig.session(rtsp_server.url("/door")))
 
 
+async def test_a_camera_that_others_leave_no_decoder_to_is_not_called_broken(rig, rtsp_server, clip, monkeypatch):
+    monkeypatch.setattr("streamd.camera.session._NO_FRAME_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("streamd.camera.inbox.Inbox.is_starved", True)
+    monkeypatch.setattr("streamd.decoders.create", lambda *_args, **_options: NoFrameDecoder())
+    rtsp_server.add("/door", clip(".mp4"))
+    async with running(rig.session(rtsp_server.url("/door"))) as (task, _):
+        await wait_until_async(lambda: rig.counts().received >= 20, what="packets for much longer than the deadline")
+        assert not task.done()
+
+
 async def test_a_file_may_take_its_time(rig, clip):
     """Its reader waits while the engine is full: no deadline of a live camera applies."""
     rig.model.open.clear()
@@ -221,6 +231,18 @@ async def test_keyframes_takes_key_frames_only(rig, clip, b_frames):
     assert rig.frames() == [0, 10, 20, 30, 40]
     assert rig.counts().dropped == {DropReason.SAMPLED_OUT: 45}
     assert rig.counts().decoded == 5
+
+
+async def test_keyframes_of_a_loop_counts_what_is_left_out(rig, clip):
+    async with running(rig.session(clip(".mp4", frames=20, gop=10), loop=True, decode="keyframes")):
+        await wait_until_async(lambda: len(rig.seen) >= 9, what="the fifth round")
+    await rig.settled()
+    counts = rig.counts()
+    assert rig.frames() == [number % 2 * 10 for number in range(len(rig.seen))]
+    assert [seen.sequence for seen in rig.seen] == [10 * number for number in range(len(rig.seen))]
+    keys = counts.received - counts.dropped[DropReason.SAMPLED_OUT]
+    assert counts.decoded <= keys
+    assert 10 * (keys - 1) < counts.received <= 10 * keys
 
 
 async def test_a_key_frame_is_not_held_back_until_the_next_one(rig, clip):

@@ -196,6 +196,33 @@ def test_a_loop_goes_on_with_rising_times_and_tokens(monkeypatch, clip: ClipCach
         assert steps == pytest.approx([0.04] * len(steps), abs=0.0011)  # Matroska counts milliseconds
 
 
+@pytest.mark.parametrize("keep_bytes", [file._KEEP_BYTES, 1000], ids=["from memory", "opened again"])
+@pytest.mark.parametrize(("suffix", "parameters"), LOOPED, ids=str)
+def test_a_loop_of_key_frames_has_the_same_ones_and_the_tokens_count_all(monkeypatch, clip: ClipCache, suffix, parameters, keep_bytes):
+    monkeypatch.setattr(file, "_KEEP_BYTES", keep_bytes)
+    path = clip(suffix, **parameters, **CLIP)
+
+    def key_frames(*, keyframes_only: bool):
+        source = FileSource(path, loop=True, keyframes_only=keyframes_only)
+        source.open()
+        packets = itertools.takewhile(lambda packet: packet.token <= 3 * FRAMES, source.packets())
+        keys = [(packet.token, packet.pts, packet.dts, packet.data) for packet in packets if packet.is_keyframe]
+        source.close()
+        return keys
+
+    keys = key_frames(keyframes_only=True)
+    assert [token for token, *_ in keys] == list(range(0, 3 * FRAMES + 1, 6))
+    assert keys == key_frames(keyframes_only=False)
+
+
+def test_a_loop_of_key_frames_leaves_the_others_out_from_the_second_round_on(clip: ClipCache):
+    source = FileSource(clip(".mp4", **CLIP), loop=True, keyframes_only=True)
+    source.open()
+    tokens = [packet.token for packet in itertools.islice(source.packets(), FRAMES + 4)]
+    source.close()
+    assert tokens == [*range(FRAMES), 12, 18, 24, 30]
+
+
 def test_a_loop_that_is_opened_again_reports_that_its_file_has_gone(monkeypatch, tmp_path: Path, clip: ClipCache):
     monkeypatch.setattr(file, "_KEEP_BYTES", 1000)
     path = tmp_path / "clip.ts"
