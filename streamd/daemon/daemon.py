@@ -100,10 +100,7 @@ class Daemon:
         self._cameras = Cameras(config, put=sink.put)
         self._notifier = Notifier(os.environ)
         gpus = visible_gpus(os.environ)
-        self._workers = [
-            Supervisor(placement, listener=self, argv=worker_argv, timing=timing)
-            for placement in place(list(config.cameras), engine=config.engine, gpus=gpus)
-        ]
+        self._workers = [Supervisor(placement, listener=self, argv=worker_argv, timing=timing) for placement in place(config, gpus=gpus)]
         self._lives: list[asyncio.Task[None]] = []
         self._ready: set[str] = set()
         self._signals = 0

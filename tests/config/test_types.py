@@ -59,3 +59,11 @@ def test_a_file_is_live_only_when_it_is_paced():
     assert CameraConfig(url="x.mp4", realtime=True).is_live
     assert CameraConfig(url="RTSP://h/").is_live
     assert CameraConfig(url="file:///x.mp4").is_file
+
+
+def test_live_cameras_rank_above_all_files_and_each_by_priority():
+    ranks = [
+        CameraConfig(url=url, priority=priority).rank for url in ("x.mp4", "rtsp://192.0.2.1/s") for priority in ("low", "normal", "high")
+    ]
+    assert ranks == sorted(set(ranks))
+    assert CameraConfig(url="x.mp4", realtime=True).rank == CameraConfig(url="rtsp://192.0.2.1/s", priority="normal").rank
