@@ -2,14 +2,14 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint venv lock clean
+.PHONY: help demo test lint bench-gpu venv lock clean
 ARGS ?=
 
 # The package is not installed into the environment, which clones share: it runs from the checkout.
 export PYTHONPATH := $(CURDIR)
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
 demo: ## Cameras made of photographs, classified by the daemon, read back from Redis; Ctrl-C ends it
 	@venv="$$(.ci/venv)"; exec "$$venv/bin/python" .ci/foreground.py "$$venv/bin/python" -m streamd demo $(ARGS)
@@ -25,6 +25,11 @@ lint: ## Style, types, direction of imports, and pins in step with pyproject.tom
 	"$$venv/bin/mypy"; \
 	"$$venv/bin/lint-imports"; \
 	"$$venv/bin/python" .ci/requirements.py check
+
+bench-gpu: ## On a machine with a GPU: all measurements, kept in tests/gpu/results/; ARGS="capacity overload" runs these steps only
+	@for step in $(or $(ARGS),ceilings capacity growth overload keyframes rtsp agreement comparisons); do \
+		$(or $(PYTHON),python3) tests/gpu/report.py "$$step" || echo "streamd: $$step is not complete; see its file" >&2; \
+	done; $(or $(PYTHON),python3) tests/gpu/report.py summary
 
 venv: ## Only the environment that the other targets use; prints its path
 	@.ci/venv

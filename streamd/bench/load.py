@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from streamd.bench.usage import Usage, UsageMeter
 from streamd.config.types import Config, reveal
 from streamd.daemon.daemon import WORKER_ARGV
-from streamd.daemon.placement import Placement, place, visible_gpus
+from streamd.daemon.placement import Gpu, Placement, place, visible_gpus
 from streamd.daemon.supervisor import Supervisor, Timing
 from streamd.errors import StreamdError
 from streamd.histogram import DurationHistogram
@@ -55,9 +56,9 @@ class Measured:
 class Load:
     """Workers with their cameras. `start`, any number of `measure`, `stop`."""
 
-    def __init__(self, config: Config, *, gpus: Sequence[str] | None = None) -> None:
+    def __init__(self, config: Config, *, gpus: Sequence[Gpu] | None = None) -> None:
         self._config = config
-        placements = place(list(config.cameras), engine=config.engine, gpus=visible_gpus({}) if gpus is None else gpus)
+        placements = place(config, gpus=visible_gpus(os.environ) if gpus is None else gpus)
         self._workers = [Supervisor(placement, listener=self, argv=WORKER_ARGV, timing=Timing()) for placement in placements]
         self._up: set[str] = set()
         self._counts: dict[str, Counts] = {}
@@ -100,6 +101,16 @@ class Load:
             if len(fresh) == len(self._workers):
                 return fresh
             await asyncio.sleep(0.02)
+
+    @property
+    def received(self) -> int:
+        """Frames that all cameras received since the start, by the latest counts."""
+        return sum(ledger.received for counts in self._counts.values() for ledger in counts.ledgers.values())
+
+    @property
+    def shared_decoders(self) -> int:
+        """Decoder sessions of cameras in key-frame mode, by the latest counts."""
+        return sum(counts.shared_decoders for counts in self._counts.values())
 
     async def stop(self) -> None:
         """End all workers."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+import statistics
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from streamd.config.types import Config
 from streamd.demo import redis_server
 
 _SETTLE_S = 2.0
+_BELOW = 0.97
+"""What an overloaded machine does, less this, is likely to fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,10 @@ async def capacity(
     start: int,
     tell: Callable[[Measured, bool], None],
 ) -> tuple[int, Measured | None]:
-    """The largest number of live cameras that meets `slo`, found by doubling from `start`, then by bisection to 3 per cent."""
+    """The largest number of live cameras that meets `slo`, to 3 per cent.
+
+    After a number that fits, twice as many are tried; after one that does not, what the machine did meanwhile says where to look.
+    """
     good, bad = 0, math.inf
     best: Measured | None = None
     cameras = start
@@ -93,7 +99,17 @@ async def capacity(
         tell(measured, met)
         if met:
             good, best = cameras, measured
+            cameras = good * 2 if bad == math.inf else int((good + bad) // 2)
         else:
             bad = cameras
-        cameras = good * 2 if bad == math.inf else int((good + bad) // 2)
+            did = int(measured.fps / camera_fps * _BELOW)
+            cameras = did if good < did < bad * 0.9 else int((good + bad) // 2)
     return good, best
+
+
+def gpu_mb_per_camera(grown: Sequence[Measured]) -> float | None:
+    """GPU memory of each further camera, by least squares; None where there is no GPU or only one number of cameras."""
+    points = [(measured.cameras, memory) for measured in grown if (memory := measured.usage.gpu_memory_mb) is not None]
+    if len({cameras for cameras, _ in points}) < 2:
+        return None
+    return round(statistics.linear_regression(*zip(*points, strict=True)).slope, 2)

@@ -5,34 +5,42 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from streamd.cli import app
+from streamd.cli.bench_options import (
+    AS_JSON,
+    CLIP,
+    CODEC,
+    DEVICE,
+    MODEL,
+    SECONDS,
+    SIZE,
+    STREAMS,
+    WORKERS,
+    failures,
+    frame_rate,
+    made_clip,
+    parse_device,
+    parse_numbers,
+    parse_size,
+    parse_slo,
+    scratch_folder,
+    show,
+    with_setup,
+)
 
 if TYPE_CHECKING:
     from streamd.bench.load import Measured
-    from streamd.bench.pipeline import Setup, Slo
+    from streamd.bench.pipeline import Setup
 
 bench = typer.Typer(
     help="Measure this machine: decoders, preprocessing, the whole pipeline, and how many cameras fit.", no_args_is_help=True
 )
 app.add_typer(bench, name="bench")
-
-CLIP = typer.Option(None, "--clip", help="A video file; without one, 1080p H.264 of 4 Mbit/s is made.", show_default=False)
-CODEC = typer.Option("h264", "--codec", help="h264 or hevc, for the clip that is made.")
-SIZE = typer.Option("1920x1080", "--size", help="Width and height of the clip that is made.")
-MODEL = typer.Option("resnet50", "--model", help="efficientnet-lite0, or a torchvision classification model; its weights may be random.")
-SECONDS = typer.Option(10.0, "--seconds", min=1, help="How long each measurement lasts.")
-STREAMS = typer.Option(32, "--streams", min=1, help="How many streams run at once.")
-WORKERS = typer.Option(None, "--workers", min=1, help="Worker processes; as `engine.workers: auto` otherwise.", show_default=False)
-DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
-AS_JSON = typer.Option(False, "--json", help="One JSON object.")
 
 
 @bench.command()
@@ -49,14 +57,14 @@ def decode(
     """The raw ceiling: packets in memory to surfaces, and nothing else."""
     from streamd.bench import decode as measuring
 
-    on = _device(device)
+    on = parse_device(device)
     processes = min(workers or (4 if on == "cuda" else 1), streams)
-    with _folder() as folder:
-        path = clip or _made(codec, size, folder)
+    with scratch_folder() as folder:
+        path = clip or made_clip(codec, size, folder)
         share = measuring.Share(str(path), streams // processes, min(4, streams // processes), on, False, seconds)
-        with _failures():
+        with failures():
             result = asyncio.run(measuring.measure(share, processes=processes))
-    _print(result, as_json=as_json)
+    show(result, as_json=as_json)
 
 
 @bench.command()
@@ -64,9 +72,30 @@ def preprocess(size: str = SIZE, device: str = DEVICE, as_json: bool = AS_JSON) 
     """Colour conversion, resize, crop and normalisation: microseconds a frame."""
     from streamd.bench import preprocess as measuring
 
-    width, height = _size(size)
-    for result in measuring.measure(_device(device), width=width, height=height):
-        _print(result, as_json=as_json)
+    width, height = parse_size(size)
+    for result in measuring.measure(parse_device(device), width=width, height=height):
+        show(result, as_json=as_json)
+
+
+@bench.command()
+def model(
+    model: str = MODEL,
+    precision: str = typer.Option("auto", "--precision", help="auto, fp16, bf16 or fp32; on a GPU."),
+    compile_: bool = typer.Option(False, "--compile", help="With torch.compile; on a GPU."),
+    batches: str = typer.Option("1,8,32,64", "--batches", help="Sizes of batches, with commas."),
+    seconds: float = typer.Option(2.0, "--seconds", min=0.1, help="How long each measurement lasts."),
+    device: str = DEVICE,
+    as_json: bool = AS_JSON,
+) -> None:
+    """The model alone: milliseconds a batch and images a second, as the engine runs it."""
+    from streamd.bench import model as measuring
+    from streamd.bench import models
+
+    sizes = parse_numbers(batches, example="1,8,32")
+    with scratch_folder() as folder, failures():
+        config = {**models.of_name(model, folder), "precision": precision, "compile": compile_}
+        for result in measuring.measure(config, parse_device(device), batches=sizes, seconds=seconds):
+            show(result, as_json=as_json)
 
 
 @bench.command()
@@ -86,9 +115,9 @@ def pipeline(
 
     async def run(setup: Setup) -> None:
         measured = await measuring.run(setup, streams, paced=False, seconds=seconds)
-        _print(measured, as_json=as_json, measured=measured)
+        show(measured, as_json=as_json, measured=measured)
 
-    _with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device)
+    with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device)
 
 
 @bench.command()
@@ -107,112 +136,90 @@ def capacity(
     """How many live cameras fit: the most that keep their frame rate without a drop, within the latency that is promised."""
     from streamd.bench import pipeline as measuring
 
-    promise = _slo(slo)
+    promise = parse_slo(slo)
 
     async def run(setup: Setup) -> None:
         def tell(measured: Measured, met: bool) -> None:
             verdict = "fits" if met else "too many"
             typer.echo(f"{measured.cameras} cameras: {verdict} ({measured.fps} frames/s, p99 {measured.p99_ms} ms)", err=True)
 
-        fps = _frame_rate(setup.clip)
+        fps = frame_rate(setup.clip)
         cameras, best = await measuring.capacity(setup, slo=promise, camera_fps=fps, seconds=seconds, start=start, tell=tell)
         if best is None:
             typer.echo("not one camera fits", err=True)
             raise typer.Exit(os.EX_UNAVAILABLE)
-        _print(best, as_json=as_json, measured=best, more={"capacity_cameras": cameras, "slo": slo})
+        show(best, as_json=as_json, measured=best, more={"capacity_cameras": cameras, "slo": slo})
 
-    _with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device)
+    with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device)
 
 
-def _with_setup(
-    run: Callable[[Setup], Awaitable[None]], *, clip: Path | None, codec: str, size: str, model: str, workers: int | None, device: str
+@bench.command()
+def overload(
+    cameras: int = typer.Option(..., "--cameras", min=1, help="How many live cameras: more than fit."),
+    clip: Path | None = CLIP,
+    codec: str = CODEC,
+    size: str = SIZE,
+    model: str = MODEL,
+    seconds: float = SECONDS,
+    workers: int | None = WORKERS,
+    device: str = DEVICE,
+    as_json: bool = AS_JSON,
 ) -> None:
+    """What live cameras get when there are too many of them: how old results are, what is dropped and why, and how evenly."""
+    from streamd.bench import pipeline as measuring
+
+    async def run(setup: Setup) -> None:
+        measured = await measuring.run(setup, cameras, paced=True, seconds=seconds)
+        show(measured, as_json=as_json, measured=measured)
+
+    with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device)
+
+
+@bench.command()
+def growth(
+    cameras: str = typer.Option("1,2,4,8", "--cameras", help="Numbers of live cameras, with commas."),
+    clip: Path | None = CLIP,
+    codec: str = CODEC,
+    size: str = SIZE,
+    model: str = MODEL,
+    seconds: float = SECONDS,
+    workers: int | None = WORKERS,
+    device: str = DEVICE,
+    as_json: bool = AS_JSON,
+) -> None:
+    """How the cost grows with the number of live cameras: processor time, GPU memory, time to start, latency."""
+    from streamd.bench import pipeline as measuring
+
+    numbers = parse_numbers(cameras, example="1,2,4,8")
+
+    async def run(setup: Setup) -> None:
+        grown = []
+        for number in numbers:
+            grown.append(await measuring.run(setup, number, paced=True, seconds=seconds))
+            show(grown[-1], as_json=as_json, measured=grown[-1])
+        slope = measuring.gpu_mb_per_camera(grown)
+        if slope is not None:
+            typer.echo(json.dumps({"gpu_mb_per_camera": slope}) if as_json else f"GPU memory of each further camera: {slope} MB")
+
+    with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device)
+
+
+@bench.command()
+def keyframes(
+    cameras: int = typer.Option(1500, "--cameras", min=1, help="How many live cameras, of one key frame a second each."),
+    seconds: float = SECONDS,
+    workers: int | None = WORKERS,
+    device: str = DEVICE,
+    as_json: bool = AS_JSON,
+) -> None:
+    """Key frames of very many cameras, of several codecs and sizes; and whether each result was made from its own camera's picture."""
     from streamd import log
-    from streamd.bench import models
-    from streamd.bench.pipeline import Setup, private_redis
+    from streamd.bench import keyframes as measuring
 
     log.configure(level="error", json=False)
-    on = _device(device)
-
-    async def main(folder: Path) -> None:
-        path = clip or _made(codec, size, folder)
-        async with private_redis(folder) as url:
-            setup = Setup(path.absolute(), models.of_name(model, folder), on, workers, url, {})
-            await run(setup)
-
-    with _folder() as folder, _failures():
-        asyncio.run(main(folder))
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Errors as a sentence and an exit code."""
-    from streamd.demo.photographs import DemoUnavailable
-    from streamd.errors import StreamdError
-
-    try:
-        yield
-    except DemoUnavailable as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(os.EX_UNAVAILABLE) from None
-    except StreamdError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(os.EX_SOFTWARE) from None
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
-        yield Path(folder)
-
-
-def _made(codec: str, size: str, folder: Path) -> Path:
-    from streamd.bench.clips import ClipSpec, make
-
-    width, height = _size(size)
-    if codec not in {"h264", "hevc"}:
-        raise typer.BadParameter("--codec must be h264 or hevc")
-    return make(ClipSpec(codec=codec, width=width, height=height), folder)
-
-
-def _size(size: str) -> tuple[int, int]:
-    width, _, height = size.partition("x")
-    if not (width.isdecimal() and height.isdecimal() and int(width) % 2 == int(height) % 2 == 0 and int(width) and int(height)):
-        raise typer.BadParameter(f"{size} is no size; write an even width and height, 1920x1080 say")
-    return int(width), int(height)
-
-
-def _slo(text: str) -> Slo:
-    from streamd.bench.pipeline import Slo
-
-    name, _, limit = text.partition("=")
-    number = limit.removesuffix("ms")
-    if name not in {"p50", "p99"} or not number.isdecimal():
-        raise typer.BadParameter(f"{text} is no promise; write p99=100ms")
-    return Slo(percent=float(name[1:]), within_ms=float(number))
-
-
-def _frame_rate(clip: Path) -> float:
-    from streamd.sources.file import FileSource
-
-    source = FileSource(clip, loop=False)
-    info = source.open()
-    source.close()
-    return float(info.frame_rate or 25)
-
-
-def _device(wanted: str) -> str:
-    from streamd.bench import models
-
-    if wanted not in {"auto", "cpu", "cuda"}:
-        raise typer.BadParameter("--device must be auto, cpu or cuda")
-    return models.device(wanted)
-
-
-def _print(result: Any, *, as_json: bool, measured: Measured | None = None, more: dict[str, Any] | None = None) -> None:
-    from streamd.bench import report
-
-    rows = report.flat(result) | (more or {})
-    if getattr(result, "usage", None) is not None:
-        rows["limit"] = report.limit(result.usage, measured=measured)
-    typer.echo(json.dumps(rows) if as_json else report.table(rows))
+    on = parse_device(device)
+    with scratch_folder() as folder, failures():
+        result = asyncio.run(measuring.measure(cameras, folder=folder, device=on, workers=workers, seconds=seconds))
+    show(result, as_json=as_json)
+    if not result.is_proof:
+        raise typer.Exit(os.EX_SOFTWARE)

@@ -89,6 +89,28 @@ async def test_large_numbers_are_found_to_three_per_cent(fitting, measured):
     assert len(tried) <= 14
 
 
+async def test_what_an_overloaded_machine_did_says_where_to_look(measured, monkeypatch):
+    tried = []
+
+    async def run(setup, cameras, *, paced, seconds):
+        tried.append(cameras)
+        return replace(measured, cameras=cameras, fps=10.0 * min(cameras, 150), dropped={} if cameras <= 150 else {"overload": 1})
+
+    monkeypatch.setattr(pipeline, "run", run)
+    cameras, _ = await capacity(SETUP, slo=SLO, camera_fps=10, seconds=1, start=200, tell=lambda what, met: None)
+    assert tried == [200, 145, 172, 158, 151, 148]
+    assert cameras == 148
+
+
+def test_the_memory_of_a_further_camera_is_the_slope(measured):
+    def grown(cameras, memory):
+        return replace(measured, cameras=cameras, usage=replace(measured.usage, gpu_memory_mb=memory))
+
+    assert pipeline.gpu_mb_per_camera([grown(1, 1030.0), grown(2, 1060.0), grown(4, 1120.0)]) == pytest.approx(30)
+    assert pipeline.gpu_mb_per_camera([grown(2, 1030.0), grown(2, 1060.0)]) is None
+    assert pipeline.gpu_mb_per_camera([grown(1, None), grown(2, None)]) is None
+
+
 async def test_a_private_redis_answers_and_is_gone_afterwards(tmp_path):
     redis = pytest.importorskip("redis.asyncio")
     async with private_redis(tmp_path) as url, redis.from_url(url) as client:

@@ -61,7 +61,8 @@ def test_preprocess_prints_a_table(run, monkeypatch):
     monkeypatch.setattr(preprocess, "_FRAMES", 2)
     code, out, _ = run("preprocess", "--size", "320x240", "--device", "cpu")
     assert code == 0
-    assert [line.rsplit(maxsplit=1)[0].strip() for line in out.splitlines()] == ["implementation", "width", "height", "host us"]
+    names = [line.rsplit(maxsplit=1)[0].strip() for line in out.splitlines()]
+    assert names == ["implementation", "frames per launch", "width", "height", "host us"]
 
 
 def test_pipeline_prints_one_json_object(run, small_clip, monkeypatch):
@@ -75,6 +76,23 @@ def test_pipeline_prints_one_json_object(run, small_clip, monkeypatch):
     assert result["limit"]
 
 
+def test_growth_prints_each_number_of_cameras_and_the_memory_of_a_further_one(run, small_clip, monkeypatch):
+    async def load(setup, cameras, *, paced, seconds):
+        return replace(measured(cameras=cameras), usage=Usage(cpu=0.1, decoder=0.1, gpu=0.1, gpu_memory_mb=1000.0 + 30 * cameras))
+
+    monkeypatch.setattr(pipeline, "run", load)
+    code, out, _ = run("growth", "--cameras", "1,4", "--clip", small_clip, "--device", "cpu", "--json")
+    first, second, slope = map(json.loads, out.splitlines())
+    assert code == 0
+    assert (first["cameras"], second["cameras"], slope) == (1, 4, {"gpu_mb_per_camera": 30.0})
+
+
+def test_model_prints_each_size_of_a_batch(run):
+    code, out, _ = run("model", "--model", "squeezenet1_1", "--batches", "1,2", "--seconds", 0.1, "--device", "cpu", "--json")
+    assert code == 0
+    assert [json.loads(line)["batch"] for line in out.splitlines()] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -83,6 +101,8 @@ def test_pipeline_prints_one_json_object(run, small_clip, monkeypatch):
         (["preprocess", "--size", "0x240"], "0x240 is no size"),
         (["preprocess", "--device", "tpu"], "--device must be auto, cpu or cuda"),
         (["decode", "--size", "wide"], "wide is no size"),
+        (["growth", "--cameras", "1,few"], "1,few is no list of numbers; write 1,2,4,8"),
+        (["model", "--batches", "0"], "0 is no list of numbers; write 1,8,32"),
         (["decode", "--codec", "vp9"], "--codec must be h264 or hevc"),
         (["pipeline", "--size", "1x1"], "1x1 is no size"),
         (["pipeline", "--codec", "av1"], "--codec must be h264 or hevc"),
