@@ -69,6 +69,8 @@ class Counts(Struct, tag=True, frozen=True):
     """Processor time of the worker, user and system, all threads."""
     at_ns: int
     """When this was counted; `time.monotonic_ns()`, which all processes of a machine share."""
+    shared_decoders: int = 0
+    """Decoder sessions that cameras in key-frame mode share."""
 
 
 ToWorker = Start | Stop

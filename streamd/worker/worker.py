@@ -15,7 +15,7 @@ from streamd import models, sinks
 from streamd.camera.camera import Camera
 from streamd.camera.pool import DecodePool
 from streamd.camera.session import Machine
-from streamd.config.types import Config
+from streamd.config.types import CameraConfig, Config
 from streamd.engine import Engine
 from streamd.errors import DeviceError
 from streamd.histogram import DurationHistogram
@@ -75,7 +75,6 @@ class Worker:
     def _load(self) -> None:
         config = self._config
         self._device = device = _device(config.engine.device)
-        on_gpu = device.type == "cuda"
         wanted = {config.model_of(name) for name in self._names}
         loaded = {name: models.load(name, config.models[name], device=device) for name in sorted(wanted)}
         self._labels = {name: model.labels for name, model in loaded.items()}
@@ -87,18 +86,23 @@ class Worker:
             on_scores=self._scored,
             on_drop=self._frames_dropped,
         )
-        threads = config.engine.decode_threads
-        count = threads if threads != "auto" else (4 if on_gpu else len(os.sched_getaffinity(0)))
-        self._pool = DecodePool(count, prepare=lambda: _prepare_decode_thread(device))
+        count = self._decode_threads() if config.engine.decode_threads == "auto" else config.engine.decode_threads
+        self._pool = DecodePool(count, prepare=lambda: _prepare_decode_thread(device), on_idle=self._engine.gathering.flush)
         self._machine = Machine(self._engine, self._pool, device)
         self._engine.start(on_failure=self._engine_died)
+
+    def _decode_threads(self) -> int:
+        """A thread that waits for NVDEC looks every 0.2 ms whether the frame is there: no more of them than keep the decoders busy."""
+        if self._device.type == "cpu":
+            return len(os.sched_getaffinity(0))
+        return 4 if any(self._config.cameras[name].is_live for name in self._names) else 2
 
     def start(self) -> None:
         """Start the sinks and the cameras."""
         self._pool.start()
         self._runs.add(self._loop.create_task(self._sink.start()))
-        apart_s = _START_APART_S if self._device.type == "cpu" else _DECODER_START_S * self._workers
-        for number, name in enumerate(self._names):
+        start_after_s = 0.0
+        for name in self._names:
             camera = Camera(
                 name,
                 self._config.cameras[name],
@@ -107,7 +111,13 @@ class Worker:
                 on_change=self._changed,
             )
             self._cameras[name] = camera
-            self._runs.add(self._loop.create_task(camera.run(start_after_s=number * apart_s)))
+            self._runs.add(self._loop.create_task(camera.run(start_after_s=start_after_s)))
+            start_after_s += self._apart_s(self._config.cameras[name])
+
+    def _apart_s(self, camera: CameraConfig) -> float:
+        """From one camera's start to the next one's."""
+        starts_decoder = self._device.type == "cuda" and camera.decode == "all"  # key frames share few decoders
+        return _DECODER_START_S * self._workers if starts_decoder else _START_APART_S
 
     async def stop(self, *, deadline_s: float) -> None:
         """Let everything that was received go through, until the monotonic time `deadline_s` at the latest."""
@@ -133,6 +143,7 @@ class Worker:
             latency=self._latency.counts,
             cpu_s=time.process_time(),
             at_ns=time.monotonic_ns(),
+            shared_decoders=len(self._machine.keyframes),
         )
 
     def _changed(self, state: CameraState, event: Event | None) -> None:
