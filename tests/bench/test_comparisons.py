@@ -50,7 +50,12 @@ def test_each_row_is_measured_in_a_process_of_its_own(small_clip, tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "library"),
-    [("pyav_batches", "av"), ("opencv_loop", "cv2"), ("torchcodec_decoder", "torchcodec"), ("inference_pipeline", "streamvision")],
+    [
+        ("pyav_batches", "av"),
+        ("opencv_loop", "cv2"),
+        pytest.param("torchcodec_decoder", "torchcodec", marks=pytest.mark.comparison),
+        pytest.param("inference_pipeline", "streamvision", marks=pytest.mark.comparison),
+    ],
 )
 def test_a_program_of_another_library_classifies_frames(run, task, monkeypatch, row, library):
     monkeypatch.setenv("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))  # cv2 changes it
