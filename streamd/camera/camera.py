@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import structlog
 
+from streamd.camera.feed import Machine, Up
 from streamd.camera.ledger import CameraLedger
 from streamd.camera.reconnect import Backoff
-from streamd.camera.session import Machine, Session, Up
+from streamd.camera.session import Session
 from streamd.config.types import CameraConfig
 from streamd.errors import SourceError, StreamdError, Unauthorized
 from streamd.records import CameraState, Event, EventKind, Phase

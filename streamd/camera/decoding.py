@@ -87,6 +87,11 @@ class Decoding:
         """What has ended must not wait for a thread that is overloaded."""
         return MOST if self._inbox.is_closed else (self._intake.rank, self._inbox.lost_share)
 
+    def close(self) -> None:
+        """No packet follows: decode what was received, then end."""
+        self._inbox.close()
+        self.strand.hasten()
+
     def abandon(self) -> None:
         """Stop early: what is queued and what the decoder holds is given up."""
         self._abandoned = True

@@ -22,9 +22,9 @@ class CameraLedger:
         with self._lock:
             self._counts.received += count
 
-    def decoded(self) -> None:
+    def decoded(self, count: int = 1) -> None:
         with self._lock:
-            self._counts.decoded += 1
+            self._counts.decoded += count
 
     def published(self, count: int) -> None:
         with self._lock:

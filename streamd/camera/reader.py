@@ -8,31 +8,44 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from streamd.camera.pacing import Pacer
-from streamd.errors import SourceError
-from streamd.sources.base import Source
+from streamd.errors import SourceError, StreamdError
 from streamd.types import Packet, StreamInfo
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-class Reader:
+
+class Readable(Protocol[T_co]):
+    """A Source (see sources/base.py) of packets, or of something else."""
+
+    def open(self) -> StreamInfo: ...
+
+    def packets(self) -> Iterator[T_co]: ...
+
+    def close(self) -> None: ...
+
+
+class Reader(Generic[T]):
     """Callbacks come from its thread: `on_open` with the stream, `on_packet` with each packet, `on_end` last, with the error or None."""
 
     def __init__(
         self,
-        source: Source,
+        source: Readable[T],
         *,
         name: str,
         realtime: bool,
         on_open: Callable[[StreamInfo], None],
-        on_packet: Callable[[Packet], None],
-        on_end: Callable[[SourceError | None], None],
+        on_packet: Callable[[T], None],
+        on_end: Callable[[StreamdError | None], None],
     ) -> None:
         self._source = source
         self._realtime = realtime
@@ -55,13 +68,13 @@ class Reader:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        error: SourceError | None = None
+        error: StreamdError | None = None
         try:
             info = self._source.open()
             if not self._stop.is_set():
                 self._on_open(info)
                 self._read(info)
-        except SourceError as fault:
+        except StreamdError as fault:
             error = fault
         except Exception as fault:  # whatever went wrong, the owner must hear of the end
             log.exception("reader_crashed", thread=self._thread.name)
@@ -82,7 +95,7 @@ class Reader:
             self.last_packet_ns = time.monotonic_ns()
             if self._stop.is_set():
                 return
-            if pacer is None:
+            if pacer is None or not isinstance(packet, Packet):
                 self._on_packet(packet)
                 continue
             wait_s = pacer.due_s(packet, now_s=time.monotonic()) - time.monotonic()

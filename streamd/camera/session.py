@@ -7,21 +7,13 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
-from streamd import decoders, sources
-from streamd.camera.decoding import Decoding, DecodingConfig
-from streamd.camera.inbox import Inbox
+from streamd.camera import feed
+from streamd.camera.feed import Machine, Up
 from streamd.camera.ledger import CameraLedger
-from streamd.camera.pool import DecodePool
-from streamd.camera.reader import Reader
 from streamd.config.types import CameraConfig
-from streamd.engine import Engine
-from streamd.errors import DecoderUnavailable, NoFrames, SourceTimeout, StreamdError
-from streamd.types import DropReason, Frame, Packet, StreamInfo
+from streamd.errors import NoFrames, SourceTimeout, StreamdError
 
 _NO_FRAME_TIMEOUT_S = 60.0
 """Packets come, but no frame: longer than any key frame interval of a camera that works."""
@@ -29,27 +21,6 @@ _POLL_S = 0.25
 """How often deadlines are looked at."""
 _STOP_GRACE_S = 1.0
 """How long a stopping session waits for its reader before it turns away."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What all cameras of a worker share."""
-
-    engine: Engine
-    pool: DecodePool
-    device: torch.device
-    keyframes: decoders.KeyframeDecoders = field(default_factory=decoders.KeyframeDecoders)
-
-
-@dataclass(frozen=True, slots=True)
-class Up:
-    """The first frame of a session."""
-
-    info: StreamInfo
-    width: int
-    height: int
-    decoder: str
-    decoder_reason: str | None
 
 
 class Session:
@@ -67,90 +38,23 @@ class Session:
     ) -> None:
         self.id = secrets.token_hex(4)
         self.up_at_s: float | None = None
-        self._camera = camera
         self._config = config
-        self._machine = machine
-        self._ledger = ledger
         self._on_up = on_up
-        self._model = model
-        self._max_age_s = config.max_age if config.is_live else None
-        self._keyframes_only = config.decode == "keyframes"
-        self._had_keyframe = False
-        self._next_token = 0
-        self._inbox = Inbox(max_age_s=self._max_age_s)
-        self._decoding: Decoding | None = None
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        self._ignored = False
         self._started_s = time.monotonic()
         self._opened_s: float | None = None
         self._stopped_s: float | None = None
         self._packets_ended = False
         self._is_over = False
         self._error: StreamdError | None = None
-        self._reader = Reader(
-            sources.of_camera(config),
-            name=camera,
-            realtime=config.realtime,
-            on_open=self._opened,
-            on_packet=self._packet,
-            on_end=lambda error: self._post("read_end", error),
-        )
-
-    # --- on the reader's and decode threads
+        self._feed = feed.of_order(feed.Order(camera, self.id, config, model, machine, ledger, self._post))
+        self._reader = self._feed.reader
 
     def _post(self, what: str, value: Any) -> None:
+        """Called from the feed's threads."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
             self._loop.call_soon_threadsafe(self._news.put_nowait, (what, value))
-
-    def _opened(self, info: StreamInfo) -> None:
-        config = self._config
-        if config.rotate != "auto":
-            info = replace(info, rotation_deg=config.rotate)
-        machine = self._machine
-        try:
-            self._decoding = Decoding(
-                DecodingConfig(
-                    camera=self._camera,
-                    session=self.id,
-                    policy=config.decoder,
-                    low_latency=config.latency == "low" or (config.latency == "auto" and config.is_live) or config.decode == "keyframes",
-                    keyframes_only=config.decode == "keyframes",
-                    fps=config.fps,
-                ),
-                info,
-                inbox=self._inbox,
-                intake=machine.engine.intake(self._camera, self._model, max_age_s=self._max_age_s, rank=config.rank),
-                ledger=self._ledger,
-                device=machine.device,
-                pool=machine.pool,
-                keyframes=machine.keyframes,
-                on_up=lambda frame, choice: self._post("up", _up(info, frame, choice)),
-                on_done=lambda error: self._post("done", error),
-            )
-        except DecoderUnavailable as error:
-            self._reader.stop()
-            self._post("unavailable", error)
-            return
-        self._post("open", None)
-
-    def _packet(self, packet: Packet) -> None:
-        if self._ignored or self._decoding is None:
-            return
-        left_out = packet.token - self._next_token if self._keyframes_only else 0  # by a source that knows what is not wanted
-        self._next_token = packet.token + 1
-        self._ledger.received(1 + left_out)
-        self._ledger.dropped(DropReason.SAMPLED_OUT, left_out)
-        if self._keyframes_only:
-            if self._had_keyframe and not packet.is_keyframe:  # most packets of thousands of cameras: not worth waking a thread
-                self._ledger.dropped(DropReason.SAMPLED_OUT)
-                return
-            self._had_keyframe = self._had_keyframe or packet.is_keyframe
-        self._ledger.dropped(DropReason.OVERLOAD if self._config.is_live else DropReason.SHUTDOWN, self._inbox.put(packet))
-        if not self._inbox.is_skipping:  # else it was given up on arrival
-            self._decoding.strand.wake()
-
-    # --- on the loop
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until the end, an error, or `stop`; after `stop` what was received is still decoded."""
@@ -160,11 +64,7 @@ class Session:
             error = await self._follow(stopping)
         finally:
             stopping.cancel()
-            self._ignored = True
-            self._reader.stop()
-            if self._decoding is not None:
-                self._decoding.abandon()
-            self._ledger.dropped(DropReason.SHUTDOWN, self._inbox.clear())
+            self._feed.abandon()
         if error is not None:
             raise error
         if self.up_at_s is None and not stop.is_set():
@@ -198,8 +98,6 @@ class Session:
             case "up":
                 self.up_at_s = time.monotonic()
                 self._on_up(value)
-            case "unavailable":
-                self._error, self._is_over = value, True
             case "read_end":
                 self._end_of_packets(value)
             case "done":
@@ -209,11 +107,10 @@ class Session:
         """What was received is still decoded; `done` follows. Without a decoder there is nothing to wait for."""
         self._packets_ended = True
         self._error = self._error or error
-        self._inbox.close()
-        if self._decoding is None:
+        if self._feed.stage is None:
             self._is_over = True
         else:
-            self._decoding.strand.hasten()
+            self._feed.stage.close()
 
     async def _next_news(self, stopping: asyncio.Task[bool]) -> tuple[str, Any] | None:
         """What is posted next; None after a while, or when the camera is stopped meanwhile."""
@@ -241,10 +138,6 @@ class Session:
             return SourceTimeout(f"{where} sent no packet within {config.first_packet_timeout:g} s") if late else None
         if now_s - last_ns / 1e9 > config.silence_timeout:
             return SourceTimeout(f"{where} sent nothing for {config.silence_timeout:g} s")
-        if self.up_at_s is None and not self._inbox.is_starved and now_s - self._opened_s > _NO_FRAME_TIMEOUT_S:
+        if self.up_at_s is None and not self._feed.is_starved and now_s - self._opened_s > _NO_FRAME_TIMEOUT_S:
             return NoFrames(f"{where} sent packets for {_NO_FRAME_TIMEOUT_S:g} s, but no frame could be decoded")
         return None
-
-
-def _up(info: StreamInfo, frame: Frame, choice: decoders.Choice) -> Up:
-    return Up(info, frame.width, frame.height, choice.name, choice.reason)

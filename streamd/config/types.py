@@ -158,8 +158,8 @@ class CameraDefaults(Section):
     """Frames a second to classify, chosen by time; null for every frame."""
     decode: Literal["all", "keyframes"] = "all"
     """keyframes: decode and classify key frames only."""
-    decoder: Literal["auto", "nvdec", "cpu"] = "auto"
-    """auto: NVDEC where it can take the stream, else the CPU, and the camera's state says why."""
+    decoder: Literal["auto", "nvdec", "cpu", "dali"] = "auto"
+    """auto: NVDEC where it can take the stream, else the CPU, and the camera's state says why. dali: NVIDIA DALI, for files only."""
     gpu: GpuName | None = None
     """The GPU for this camera, as CUDA_VISIBLE_DEVICES names it: an index or a UUID. null: the one with the least to do."""
     latency: Literal["auto", "low", "throughput"] = "auto"
@@ -232,6 +232,11 @@ class CameraConfig(CameraDefaults):
     def _file_keys(self) -> Self:
         if not self.is_file and (self.realtime or self.loop):
             raise ValueError("`realtime` and `loop` are for files; a live camera has its own pace and no end")
+        if self.decoder == "dali" and not self.is_file:
+            raise ValueError("`decoder: dali` is for files; a live camera takes auto, nvdec or cpu")
+        if self.decoder == "dali" and (self.realtime or self.loop or self.decode != "all" or self.rotate not in {"auto", 0}):
+            keys = "`realtime`, `loop`, `decode: keyframes` or `rotate`"
+            raise ValueError(f"`decoder: dali` goes once through all frames of a file, as they are: take out {keys}, or take nvdec")
         return self
 
 

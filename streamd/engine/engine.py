@@ -136,6 +136,16 @@ class Engine:
             self._on_drop([evicted.ref], DropReason.OVERLOAD)
         return slot
 
+    def take_slots(self, intake: Intake, count: int) -> list[int]:
+        """See Intake.take_slots. Half of the pool stays for the others, as in `has_room`."""
+        first = self.take_slot(intake)
+        if first is None:
+            return []
+        with self._lock:
+            pool = intake.lane.pool
+            spare = min(count - 1, max(0, pool.free - pool.count // 2))
+            return [first, *(slot for _ in range(spare) if (slot := pool.take()) is not None)]
+
     def submit(self, lane: Lane, samples: Sequence[Sample]) -> None:
         """See Intake.submit."""
         with self._lock:

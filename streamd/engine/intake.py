@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from streamd.types import Frame, FrameRef, Sample
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from streamd.engine.engine import Engine, Lane
 
 _GATHER_NS = 2_000_000
@@ -47,6 +49,19 @@ class Intake:
     def take_slot(self) -> int | None:
         """A slot for one frame. None: no room (live camera), or the engine stops or died; the frame is then dropped by the caller."""
         return self.engine.take_slot(self)
+
+    def take_slots(self, count: int) -> list[int]:
+        """One slot or more for frames of a file, `count` at most: what may be had without waiting for more. Empty: the engine ended."""
+        return self.engine.take_slots(self, count)
+
+    def fill(self, refs: Sequence[FrameRef], slots: Sequence[int], samples: Tensor) -> None:
+        """Copy samples that need no preprocessing [slots, height, width, 3] on this thread's CUDA stream, and submit them."""
+        try:
+            self.lane.pool.fill(slots, samples)
+        except Exception:
+            self.engine.give_back(self.lane, slots)
+            raise
+        self.submit(refs, slots)
 
     def put(self, frame: Frame, ref: FrameRef, slot: int) -> None:
         """Have the frame preprocessed into the slot, on this thread's CUDA stream, and submitted: now, or together with the next ones.

@@ -35,6 +35,14 @@ class SlotPool:
         """Free a row. Its pixels may be overwritten from now on."""
         self._free.append(slot)
 
+    def fill(self, slots: Sequence[int], samples: torch.Tensor) -> None:
+        """Copy `samples` [slots, height, width, 3] into the rows, on the current CUDA stream, and mark them as filled."""
+        index = torch.tensor(slots)
+        if self._events:
+            index = index.pin_memory().to(self.rows.device, non_blocking=True)  # waits for nothing, as all that is queued here
+        self.rows.index_copy_(0, index, samples)
+        self.mark_filled(slots)
+
     def mark_filled(self, slots: Sequence[int]) -> None:
         """What is queued now on the current CUDA stream fills the rows. They share one event, whose own row is free again only after all
         of this work: so it is not recorded anew while another row needs it.

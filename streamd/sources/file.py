@@ -27,7 +27,7 @@ class FileSource:
     """
 
     def __init__(self, path: Path, *, loop: bool, keyframes_only: bool = False) -> None:
-        self._path = path
+        self.path = path
         self._loop = loop
         self._keyframes_only = keyframes_only
         self._demuxer = self._new_demuxer()
@@ -38,8 +38,8 @@ class FileSource:
         options = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
         return Demuxer(
             Address(
-                url=f"file:{self._path}",
-                shown=str(self._path),
+                url=f"file:{self.path}",
+                shown=str(self.path),
                 options=options,
                 live=False,
                 open_timeout_s=_UNLIMITED_S,
@@ -49,14 +49,14 @@ class FileSource:
 
     def open(self) -> StreamInfo:
         """See Source.open."""
-        if self._path.is_dir():
-            raise NotVideo(f"{self._path} is a folder; name a video file")
-        if not self._path.exists():
-            raise NotFound(f"{self._path} does not exist: check the path")
-        if not self._path.is_file():
-            raise NotVideo(f"{self._path} is no regular file")
-        if not os.access(self._path, os.R_OK):
-            raise NotFound(f"{self._path} may not be read by this user: check its permissions")
+        if self.path.is_dir():
+            raise NotVideo(f"{self.path} is a folder; name a video file")
+        if not self.path.exists():
+            raise NotFound(f"{self.path} does not exist: check the path")
+        if not self.path.is_file():
+            raise NotVideo(f"{self.path} is no regular file")
+        if not os.access(self.path, os.R_OK):
+            raise NotFound(f"{self.path} may not be read by this user: check its permissions")
         self._info = self._demuxer.open()
         return self._info
 

@@ -13,8 +13,8 @@ import torch
 
 from streamd import models, sinks
 from streamd.camera.camera import Camera
+from streamd.camera.feed import Machine
 from streamd.camera.pool import DecodePool
-from streamd.camera.session import Machine
 from streamd.config.types import CameraConfig, Config
 from streamd.engine import Engine
 from streamd.errors import DeviceError

@@ -15,9 +15,10 @@ from support.wait import wait_until, wait_until_async
 from torch import Tensor, nn
 
 from streamd.camera.camera import Camera
+from streamd.camera.feed import Machine
 from streamd.camera.ledger import CameraLedger
 from streamd.camera.pool import DecodePool
-from streamd.camera.session import Machine, Session
+from streamd.camera.session import Session
 from streamd.config.types import CameraConfig, EngineConfig
 from streamd.engine import Engine
 from streamd.models import LoadedModel

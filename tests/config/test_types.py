@@ -67,3 +67,20 @@ def test_live_cameras_rank_above_all_files_and_each_by_priority():
     ]
     assert ranks == sorted(set(ranks))
     assert CameraConfig(url="x.mp4", realtime=True).rank == CameraConfig(url="rtsp://192.0.2.1/s", priority="normal").rank
+
+
+@pytest.mark.parametrize("keys", [{}, {"rotate": 0}, {"fps": 5, "priority": "low", "decode": "all"}, {"url": "file:///x.mp4"}])
+def test_dali_takes_files(keys):
+    assert CameraConfig.model_validate({"url": "x.mp4", "decoder": "dali", **keys}).decoder == "dali"
+
+
+@pytest.mark.parametrize("url", ["rtsp://192.0.2.1/s", "https://192.0.2.1/s.mp4"])
+def test_dali_for_a_live_camera_is_refused_with_what_to_take_instead(url):
+    with pytest.raises(ValidationError, match=r"`decoder: dali` is for files; a live camera takes auto, nvdec or cpu"):
+        CameraConfig(url=url, decoder="dali")
+
+
+@pytest.mark.parametrize("keys", [{"realtime": True}, {"loop": True}, {"decode": "keyframes"}, {"rotate": 90}])
+def test_dali_with_what_it_cannot_do_is_refused_with_what_to_do(keys):
+    with pytest.raises(ValidationError, match=r"goes once through all frames of a file, as they are: take out .*, or take nvdec"):
+        CameraConfig.model_validate({"url": "x.mp4", "decoder": "dali", **keys})

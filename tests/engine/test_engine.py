@@ -367,6 +367,44 @@ def test_a_decoder_that_gives_many_frames_of_a_file_at_once_waits_for_slots(rig)
     assert made.scored(13)[1:] == [("file", sequence) for sequence in range(12)]
 
 
+def test_frames_of_a_file_that_come_together_get_slots_together_and_leave_half_to_the_others(rig):
+    made = rig(max_batch=4, slots=9)
+    made.hold()
+    file = made.intake("file", **WAITS)
+    slots = file.take_slots(3)
+    assert len(set(slots)) == 3
+    slots += file.take_slots(100)
+    assert len(set(slots)) == len(slots) == 4, "one is with the batch under way"
+    assert made.pool.free == 4
+    slots += file.take_slots(2)
+    assert len(slots) == 5, "what has_room promises"
+    for slot in slots:
+        file.give_back(slot)
+
+
+def test_samples_that_are_ready_reach_the_model_as_they_are(rig):
+    made = rig(max_batch=4, slots=8)
+    file = made.intake("file", **WAITS)
+    samples = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 4, 4, 3) + 7
+    file.fill([ref_of("file", sequence) for sequence in range(3)], file.take_slots(3), samples)
+    made.scored(3)
+    assert [(score.ref.sequence, score.classes[0]) for score in made.scores] == [(0, 7), (1, 8), (2, 9)]
+
+
+def test_samples_of_another_size_are_an_error_and_cost_no_slot(rig):
+    made = rig(max_batch=4, slots=8)
+    file = made.intake("file", **WAITS)
+    with pytest.raises((RuntimeError, IndexError)):
+        file.fill([ref_of("file", 0)], file.take_slots(1), torch.zeros(1, 5, 5, 3))
+    assert made.pool.free == 8
+
+
+def test_after_stop_a_file_gets_no_slots(rig):
+    made = rig(max_batch=4, slots=8)
+    made.engine.stop()
+    assert made.intake("file", **WAITS).take_slots(3) == []
+
+
 def test_a_slot_that_was_not_filled_comes_back_and_wakes_who_waits(rig):
     made = rig(max_batch=1, slots=2)
     intake, woken = made.intake("file", **WAITS), threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,3 +46,14 @@ def test_a_view_is_the_row_itself_with_channels_first():
 def test_rows_reach_a_model_as_channels_last_without_a_copy():
     pool = pool_of(3)
     assert pool.rows.permute(0, 3, 1, 2).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_samples_that_are_ready_go_into_the_rows_that_are_named(device):
+    pool = SlotPool(6, height=2, width=4, dtype=torch.float16, device=torch.device(device))
+    samples = torch.arange(72.0, dtype=torch.float16, device=device).view(3, 2, 4, 3)
+    pool.fill([4, 0, 5], samples)
+    for slot in (4, 0, 5):
+        pool.await_filled(slot)
+    assert torch.equal(pool.rows[[4, 0, 5]], samples)
+    assert torch.count_nonzero(pool.rows[[1, 2, 3]]) == 0

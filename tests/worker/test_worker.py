@@ -165,3 +165,37 @@ async def test_a_gpu_that_is_not_there_is_an_error(new_worker, clip, monkeypatch
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(DeviceError, match="nvidia-smi"):
         await new_worker({"door": {"url": str(clip(".mp4"))}}, engine={"device": "cuda"})
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(("cpu", ".mkv", {"codec": "vp9"}), marks=pytest.mark.comparison),
+        pytest.param(("cuda", ".mp4", {"codec": "h264", "b_frames": 2}), marks=pytest.mark.gpu),
+        pytest.param(("cuda", ".mp4", {"codec": "hevc", "b_frames": 2}), marks=pytest.mark.gpu),
+        pytest.param(("cuda", ".mp4", {"codec": "h264", "size": (1920, 1080), "matrix": "bt709"}), marks=pytest.mark.gpu),
+    ],
+    ids=["vp9 on the CPU", "H.264", "HEVC", "1080p"],
+)
+async def test_a_file_through_dali_has_the_results_of_the_other_decoder(new_worker, clip, tmp_path, monkeypatch, case):
+    pytest.importorskip("nvidia.dali")
+    device, suffix, options = case
+    other = {"cpu": "cpu", "cuda": "nvdec"}[device]
+    if device == "cpu":
+        monkeypatch.setattr("streamd.decoders.dali.refusal", lambda info, device: None)
+    url = str(clip(suffix, frames=60, **options))
+    cameras = {name: {"url": url, "decoder": decoder} for name, decoder in (("dali", "dali"), ("also", "dali"), ("other", other))}
+    worker = await new_worker(cameras, engine={"device": device})
+    await done(worker, *cameras)
+    assert {change.state.camera: change.state.decoder for change in worker.changes if change.state.phase == "up"} == {
+        name: camera["decoder"] for name, camera in cameras.items()
+    }
+    own = {name: [result for result in results(tmp_path / "results") if result["camera"] == name] for name in cameras}
+    shown = [result["pts"] for result in own["other"]]
+    for name in ("dali", "also"):
+        assert [result["pts"] for result in own[name]] == shown == sorted(set(shown))
+        assert len(shown) == 60
+        same = [ours["labels"][0]["index"] == theirs["labels"][0]["index"] for ours, theirs in zip(own[name], own["other"], strict=True)]
+        assert sum(same) >= 57, "of 60; classes whose scores are nearly equal may change places"
+        ledger = worker.counts().ledgers[name]
+        assert (ledger.received, ledger.decoded, ledger.published, ledger.dropped) == (60, 60, 60, {})
