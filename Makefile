@@ -27,7 +27,7 @@ lint: ## Style, types, direction of imports, and pins in step with pyproject.tom
 	"$$venv/bin/python" .ci/requirements.py check
 
 bench-gpu: ## On a machine with a GPU: all measurements, kept in tests/gpu/results/; ARGS="capacity overload" runs these steps only
-	@for step in $(or $(ARGS),ceilings capacity growth overload keyframes rtsp agreement comparisons); do \
+	@for step in $(or $(ARGS),ceilings capacity growth overload keyframes rtsp agreement dali comparisons); do \
 		$(or $(PYTHON),python3) tests/gpu/report.py "$$step" || echo "streamd: $$step is not complete; see its file" >&2; \
 	done; $(or $(PYTHON),python3) tests/gpu/report.py summary
 

@@ -8,9 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import av.error
 import numpy as np
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
+
+from streamd.errors import StreamdError
 
 _OBJECTS = 6
 _GRAINS = 8
@@ -63,6 +66,33 @@ def write(path: Path, pictures: Iterable[av.VideoFrame], spec: ClipSpec, options
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
     unfinished.rename(path)
+
+
+def repeated(clip: Path, folder: Path, *, frames: int) -> Path:
+    """A file in `folder` that plays the clip again and again, for at least `frames` frames; the clip itself where it is as long.
+
+    Raises StreamdError when it cannot be read.
+    """
+    try:
+        with av.open(str(clip)) as source:
+            shown = source.streams.video[0]
+            packets = [packet for packet in source.demux(shown) if packet.size and packet.pts is not None and packet.dts is not None]
+            if len(packets) >= frames or not packets:
+                return clip
+            time_base = Fraction(shown.time_base or 1)
+            stamps = [(int(packet.pts or 0), int(packet.dts or 0)) for packet in packets]
+            ticks = round((max(pts for pts, _ in stamps) - min(pts for pts, _ in stamps)) * len(packets) / max(len(packets) - 1, 1))
+            path = folder / f"{clip.stem}-{frames}{clip.suffix}"
+            with av.open(str(path), "w") as target:
+                stream = target.add_stream_from_template(shown)
+                for number in range(-(-frames // len(packets))):
+                    for packet, (pts, dts) in zip(packets, stamps, strict=True):
+                        packet.pts, packet.dts, packet.time_base = pts + number * ticks, dts + number * ticks, time_base
+                        packet.stream = stream
+                        target.mux(packet)
+            return path
+    except av.error.FFmpegError as error:
+        raise StreamdError(f"{clip} cannot be read: {error.strerror}") from None
 
 
 def marked(spec: ClipSpec, mark: Callable[[NDArray[np.uint8]], None], path: Path) -> None:

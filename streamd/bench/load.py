@@ -134,6 +134,8 @@ class Load:
     def worker_changed(self, message: Changed) -> None:
         if message.state.phase is Phase.UP:
             self._up.add(message.state.camera)
+        elif message.state.phase is Phase.ENDED:
+            self._problem = f"camera {message.state.camera} has read its file to the end: measure fewer seconds, or a longer --clip"
         elif message.state.phase not in {Phase.CONNECTING, Phase.STOPPED}:
             self._problem = f"camera {message.state.camera} is {message.state.phase}: {message.state.detail}"
 

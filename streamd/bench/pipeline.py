@@ -16,6 +16,10 @@ from streamd.config.types import Config
 from streamd.demo import redis_server
 
 _SETTLE_S = 2.0
+ONCE_STARTUP_S = 10.0
+"""How long the first camera of a load may play before the last is up."""
+ONCE_FPS = 800
+"""How fast a file is read that is played once: one NVDEC session of 1080p H.264 gives 760 frames a second."""
 _BELOW = 0.97
 """What an overloaded machine does, less this, is likely to fit."""
 
@@ -31,17 +35,27 @@ class Setup:
     workers: int | None
     redis_url: str
     engine: dict[str, Any]
+    decoder: str = "auto"
+    """As in a camera's configuration."""
+    once: bool = False
+    """The clip is long enough: each camera plays it once."""
 
     def config(self, cameras: int, *, paced: bool) -> Config:
-        """`cameras` that all play the clip, for ever."""
+        """`cameras` that all play the clip."""
+        camera = {"url": str(self.clip), "loop": not self.once, "realtime": paced, "decoder": self.decoder}
         return Config.model_validate(
             {
                 "redis": {"url": self.redis_url, "prefix": "streamd-bench", "max_entries": 1000},
                 "models": {"bench": self.model},
                 "engine": {"device": self.device, "workers": self.workers or "auto", "slots": 512, **self.engine},
-                "cameras": {f"bench-{number}": {"url": str(self.clip), "loop": True, "realtime": paced} for number in range(cameras)},
+                "cameras": {f"bench-{number}": camera for number in range(cameras)},
             }
         )
+
+
+def once_frames(seconds: float) -> int:
+    """How many frames a file needs that is played once while it is measured for `seconds`."""
+    return math.ceil((ONCE_STARTUP_S + _SETTLE_S + seconds) * ONCE_FPS)
 
 
 @asynccontextmanager

@@ -15,8 +15,10 @@ from streamd.cli.bench_options import (
     AS_JSON,
     CLIP,
     CODEC,
+    DECODER,
     DEVICE,
     MODEL,
+    ONCE,
     SECONDS,
     SIZE,
     STREAMS,
@@ -24,6 +26,7 @@ from streamd.cli.bench_options import (
     failures,
     frame_rate,
     made_clip,
+    parse_decoder,
     parse_device,
     parse_numbers,
     parse_size,
@@ -108,6 +111,8 @@ def pipeline(
     streams: int = STREAMS,
     workers: int | None = WORKERS,
     device: str = DEVICE,
+    decoder: str = DECODER,
+    once: bool = ONCE,
     as_json: bool = AS_JSON,
 ) -> None:
     """End to end, as fast as it goes: every frame decoded, classified, and published to a real Redis."""
@@ -115,9 +120,10 @@ def pipeline(
 
     async def run(setup: Setup) -> None:
         measured = await measuring.run(setup, streams, paced=False, seconds=seconds)
-        show(measured, as_json=as_json, measured=measured)
+        show(measured, as_json=as_json, measured=measured, more={"decoder": decoder})
 
-    with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device)
+    once_s = seconds if once or parse_decoder(decoder) == "dali" else None
+    with_setup(run, clip=clip, codec=codec, size=size, model=model, workers=workers, device=device, decoder=decoder, once_s=once_s)
 
 
 @bench.command()

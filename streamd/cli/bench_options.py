@@ -25,23 +25,37 @@ SECONDS = typer.Option(10.0, "--seconds", min=1, help="How long each measurement
 STREAMS = typer.Option(32, "--streams", min=1, help="How many streams run at once.")
 WORKERS = typer.Option(None, "--workers", min=1, help="Worker processes; as `engine.workers: auto` otherwise.", show_default=False)
 DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
+DECODER = typer.Option("auto", "--decoder", help="auto, nvdec, cpu or dali. dali plays files once.")
+ONCE = typer.Option(False, "--once", help="Play a file once, the clip made as long as needed, and not for ever; as dali always does.")
 AS_JSON = typer.Option(False, "--json", help="One JSON object.")
 
 
 def with_setup(
-    run: Callable[[Setup], Awaitable[None]], *, clip: Path | None, codec: str, size: str, model: str, workers: int | None, device: str
+    run: Callable[[Setup], Awaitable[None]],
+    *,
+    clip: Path | None,
+    codec: str,
+    size: str,
+    model: str,
+    workers: int | None,
+    device: str,
+    decoder: str = "auto",
+    once_s: float | None = None,
 ) -> None:
+    """`once_s`: the clip is played once, and is to last while it is measured for so many seconds."""
     from streamd import log
-    from streamd.bench import models
-    from streamd.bench.pipeline import Setup, private_redis
+    from streamd.bench import clips, models
+    from streamd.bench.pipeline import Setup, once_frames, private_redis
 
     log.configure(level="error", json=False)
     on = parse_device(device)
 
     async def main(folder: Path) -> None:
         path = clip or made_clip(codec, size, folder)
+        if once_s is not None:
+            path = clips.repeated(path, folder, frames=once_frames(once_s))
         async with private_redis(folder) as url:
-            setup = Setup(path.absolute(), models.of_name(model, folder), on, workers, url, {})
+            setup = Setup(path.absolute(), models.of_name(model, folder), on, workers, url, {}, decoder, once_s is not None)
             await run(setup)
 
     with scratch_folder() as folder, failures():
@@ -91,6 +105,12 @@ def parse_numbers(text: str, *, example: str) -> list[int]:
     if len(numbers) != len(text.split(",")):
         raise typer.BadParameter(f"{text} is no list of numbers; write {example}")
     return numbers
+
+
+def parse_decoder(wanted: str) -> str:
+    if wanted not in {"auto", "nvdec", "cpu", "dali"}:
+        raise typer.BadParameter("--decoder must be auto, nvdec, cpu or dali")
+    return wanted
 
 
 def parse_slo(text: str) -> Slo:

@@ -8,7 +8,8 @@ from itertools import pairwise
 import av
 import pytest
 
-from streamd.bench.clips import ClipSpec, make
+from streamd.bench.clips import ClipSpec, make, repeated
+from streamd.errors import StreamdError
 
 TINY = ClipSpec(width=160, height=96, fps=10, seconds=2, gop=5, kbit_s=200)
 
@@ -52,3 +53,25 @@ def test_a_clip_that_was_left_unfinished_is_made_again(tmp_path):
     path = make(TINY, tmp_path)
     assert path.stat().st_size > 1000
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("b_frames", [0, 2])
+def test_a_clip_is_repeated_until_it_is_long_enough(tmp_path, b_frames):
+    clip = make(replace(TINY, b_frames=b_frames), tmp_path)
+    path = repeated(clip, tmp_path, frames=50)
+    with av.open(clip) as one, av.open(path) as many:
+        pictures = [picture.to_ndarray(format="gray") for picture in one.decode(video=0)]
+        shown = list(many.decode(video=0))
+    assert len(shown) == 60
+    assert [picture.time for picture in shown] == pytest.approx([number / 10 for number in range(60)], abs=0.001)
+    assert all((picture.to_ndarray(format="gray") == pictures[number % 20]).all() for number, picture in enumerate(shown))
+
+
+def test_a_clip_that_is_long_enough_is_taken_as_it_is(small_clip, tmp_path):
+    assert repeated(small_clip, tmp_path, frames=20) == small_clip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_clip_that_cannot_be_read_is_a_sentence(tmp_path):
+    with pytest.raises(StreamdError, match=r"absent\.mp4 cannot be read: "):
+        repeated(tmp_path / "absent.mp4", tmp_path, frames=20)

@@ -12,8 +12,9 @@ from streamd.bench.load import Load, _jain, _measured
 from streamd.bench.pipeline import Setup
 from streamd.errors import StreamdError
 from streamd.histogram import DurationHistogram
+from streamd.records import CameraState, Phase
 from streamd.types import Ledger
-from streamd.worker.protocol import Counts
+from streamd.worker.protocol import Changed, Counts
 
 
 def counts(at_s, ledgers, *, batches=0, cpu_s=0.0, latencies_s=()):
@@ -95,4 +96,12 @@ async def test_a_worker_that_dies_ends_the_measurement(load):
     await asyncio.sleep(0)
     load.worker_died(worker._placement, detail="exit code 1", retry_in_s=1.0)
     with pytest.raises(StreamdError, match=r"died: exit code 1"):
+        await asyncio.wait_for(measuring, 5)
+
+
+async def test_a_file_that_ends_before_it_was_measured_ends_the_measurement_and_says_what_to_do(load):
+    measuring = asyncio.create_task(load.measure(60))
+    await asyncio.sleep(0)
+    load.worker_changed(Changed(state=CameraState(camera="bench-0", phase=Phase.ENDED, since_ms=1), event=None))
+    with pytest.raises(StreamdError, match=r"^camera bench-0 has read its file to the end: measure fewer seconds, or a longer --clip$"):
         await asyncio.wait_for(measuring, 5)

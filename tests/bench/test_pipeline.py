@@ -23,6 +23,11 @@ def test_all_cameras_play_the_clip_for_ever(paced):
     assert config.engine.workers == "auto"
 
 
+def test_a_clip_that_is_played_once_is_not_looped_and_may_go_through_dali():
+    config = replace(SETUP, once=True, decoder="dali").config(2, paced=False)
+    assert {(camera.loop, camera.decoder) for camera in config.cameras.values()} == {(False, "dali")}
+
+
 def test_engine_options_and_workers_reach_the_configuration():
     config = replace(SETUP, workers=2, engine={"max_batch": 5}).config(1, paced=False)
     assert (config.engine.workers, config.engine.max_batch) == (2, 5)

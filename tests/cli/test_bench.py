@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 
+import av
 import pytest
 from support.measured import measured
 
@@ -76,6 +77,26 @@ def test_pipeline_prints_one_json_object(run, small_clip, monkeypatch):
     assert result["limit"]
 
 
+@pytest.mark.parametrize("options", [[], ["--decoder", "nvdec"], ["--decoder", "nvdec", "--once"], ["--decoder", "dali"]], ids=" ".join)
+def test_pipeline_measures_the_decoder_of_choice_and_a_file_that_is_played_once_is_long_enough(run, small_clip, monkeypatch, options):
+    decoder, once = (options or ["", "auto"])[1], options in (["--decoder", "nvdec", "--once"], ["--decoder", "dali"])
+
+    async def load(setup, cameras, *, paced, seconds):
+        assert (setup.decoder, setup.once, paced) == (decoder, once, False)
+        assert frame_count(setup.clip) >= (pipeline.once_frames(2) if once else 10)
+        return measured()
+
+    monkeypatch.setattr(pipeline, "run", load)
+    code, out, err = run("pipeline", "--clip", small_clip, "--device", "cpu", "--seconds", 2, *options, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["decoder"] == decoder
+
+
+def frame_count(path):
+    with av.open(path) as container:
+        return container.streams.video[0].frames
+
+
 def test_growth_prints_each_number_of_cameras_and_the_memory_of_a_further_one(run, small_clip, monkeypatch):
     async def load(setup, cameras, *, paced, seconds):
         return replace(measured(cameras=cameras), usage=Usage(cpu=0.1, decoder=0.1, gpu=0.1, gpu_memory_mb=1000.0 + 30 * cameras))
@@ -107,6 +128,7 @@ def test_model_prints_each_size_of_a_batch(run):
         (["pipeline", "--size", "1x1"], "1x1 is no size"),
         (["pipeline", "--codec", "av1"], "--codec must be h264 or hevc"),
         (["pipeline", "--device", "tpu"], "--device must be auto, cpu or cuda"),
+        (["pipeline", "--decoder", "vaapi"], "--decoder must be auto, nvdec, cpu or dali"),
         (["capacity", "--slo", "p95=100ms"], "p95=100ms is no promise; write p99=100ms"),
         (["capacity", "--slo", "p99=fast"], "p99=fast is no promise"),
         (["capacity", "--slo", "p99"], "p99 is no promise"),

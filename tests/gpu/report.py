@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = ("torch", "torchvision", "PyNvVideoCodec", "av", "redis", "numpy", "pytest")
+PACKAGES = ("torch", "torchvision", "PyNvVideoCodec", "nvidia-dali-cuda120", "av", "redis", "numpy", "pytest")
 
 
 def main() -> int:
@@ -137,6 +137,10 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "keyframes": {"keyframes": (*STREAMD_BENCH, "keyframes", "--cameras", "1500", "--seconds", "10", "--json")},
     "rtsp": {"rtsp": (sys.executable, "tests/gpu/rtsp.py", "--cameras", "64")},
     "agreement": {"agreement": (sys.executable, "tests/gpu/agreement.py")},
+    "dali": {
+        "nvdec": (*STREAMD_BENCH, "pipeline", "--decoder", "nvdec", "--once", "--seconds", "6", "--json"),
+        "dali": (*STREAMD_BENCH, "pipeline", "--decoder", "dali", "--seconds", "6", "--json"),
+    },
     "comparisons": {"comparisons": (sys.executable, "tests/bench/comparisons/run.py", os.devnull)},
 }
 """What `make bench-gpu` runs, each step in less than 10 minutes. `{cameras}` is how many 1080p30 cameras the decoders could take."""
