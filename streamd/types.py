@@ -184,7 +184,11 @@ class DropReason(enum.StrEnum):
     SHUTDOWN = "shutdown"
     """In flight when its camera was stopped, or its session ended by an error."""
     SINK_FULL = "sink_full"
-    """The result was made, but the sinks were away and their queue was full."""
+    """The result was made, but the sinks were away, and their queue and spool were full."""
+    EXPIRED = "expired"
+    """The result waited on disk for longer than `spool.max_age`."""
+    LOST_IN_CRASH = "lost_in_crash"
+    """In flight when its worker or the daemon died, or in a spool file that was damaged."""
 
 
 @dataclass(slots=True)

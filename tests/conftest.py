@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,17 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         if inspect.iscoroutinefunction(getattr(request, "function", None)):
             request.getfixturevalue("_no_task_left")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_state(monkeypatch: pytest.MonkeyPatch, _states: Path, request: pytest.FixtureRequest) -> None:
+    """What a daemon of this test keeps on disk is found by no other test's."""
+    monkeypatch.setenv("STATE_DIRECTORY", str(_states / hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]))
+
+
+@pytest.fixture(scope="session")
+def _states(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("states")
 
 
 @pytest.fixture

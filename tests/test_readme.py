@@ -199,7 +199,7 @@ def test_the_reasons_are_those_of_the_errors():
 def test_the_table_of_keys_has_the_fields_that_are_written(record):
     lane = StreamLane("key", max_entries=10)
     lane._last = (0, 0)
-    lane.put(record, number=1)
+    lane.put(record, at_ns=1)
     (attempt,) = lane.take(1)
     fields = attempt.command[6::2]
     key = "{prefix}:events" if isinstance(record, Event) else "{prefix}:results:{camera}"

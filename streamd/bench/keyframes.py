@@ -95,6 +95,7 @@ def config(paths: Sequence[Path], cameras: int, *, folder: Path, device: str, wo
     return Config.model_validate(
         {
             "redis": {"url": redis_url, "prefix": PREFIX, "max_entries": 1000},
+            "spool": None,
             "models": {"identity": identity.model(folder)},
             "engine": {"device": device, "workers": workers or "auto", "slots": 512},
             "cameras": {

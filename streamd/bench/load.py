@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamd.bench.usage import Usage, UsageMeter
-from streamd.config.types import Config, reveal
+from streamd.config.redaction import reveal
+from streamd.config.types import Config
 from streamd.daemon.daemon import WORKER_ARGV
 from streamd.daemon.placement import Gpu, Placement, place, visible_gpus
 from streamd.daemon.supervisor import Supervisor, Timing

@@ -46,6 +46,7 @@ class Setup:
         return Config.model_validate(
             {
                 "redis": {"url": self.redis_url, "prefix": "streamd-bench", "max_entries": 1000},
+                "spool": None,
                 "models": {"bench": self.model},
                 "engine": {"device": self.device, "workers": self.workers or "auto", "slots": 512, **self.engine},
                 "cameras": {f"bench-{number}": camera for number in range(cameras)},

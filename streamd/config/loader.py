@@ -89,6 +89,8 @@ class _Load:
         if sections.jsonl is not None and sections.jsonl.path != "-":
             path = self._main.parent.absolute() / sections.jsonl.path
             shared["jsonl"] = sections.jsonl.model_copy(update={"path": os.path.normpath(path)})
+        if sections.state_dir is not None:
+            shared["state_dir"] = Path(os.path.normpath(self._main.parent.absolute() / sections.state_dir))
         return Config(**{**shared, "models": with_paths, "cameras": cameras, "redact": redact})
 
     def _cameras(self, defaults: Node | None, models: list[str], *, on_cpu: bool) -> dict[str, CameraConfig]:

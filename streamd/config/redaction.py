@@ -1,8 +1,10 @@
-"""What a configuration holds that no log, event or error may show. The logger redacts by value; this module only collects the values."""
+"""What a configuration holds that no log, event or error may show: the values, by which the logger redacts, and the way to a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel, SecretStr
@@ -29,3 +31,18 @@ def _secrets_in(value: object) -> Iterator[str]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _secrets_in(item)
+
+
+def reveal(value: Any) -> Any:
+    """`value` as plain data with its secrets in clear, for the pipe to a worker and nowhere else."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, BaseModel):
+        return {name: reveal(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {key: reveal(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [reveal(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value

@@ -44,6 +44,36 @@ Duration = Annotated[
 ]
 
 
+_SIZE_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]B|[KMGT]iB|B)?\s*")
+
+
+def _size_bytes(value: object) -> object:
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if match is None:
+            raise ValueError("must be a size: a number of bytes, or a text such as 500MB, 2GiB")
+        return int(float(match[1]) * _SIZE_UNITS[match[2] or "B"])
+    return value
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(_size_bytes),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kMGT]B|[KMGT]iB|B)?\s*$"},
+            ],
+            "description": "A number of bytes, or a text such as 500MB, 2GiB.",
+        }
+    ),
+]
+"""Bytes."""
+
+
 def _gpu_name(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return str(value)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.scalars import PREFIX_PATTERN, Duration, GpuName, Name, number_from_text, split_url
+from streamd.config.scalars import PREFIX_PATTERN, Duration, GpuName, Name, Size, number_from_text, split_url
 
 AUTO_MAX_BATCH = {"cuda": 64, "cpu": 8}
 """What `engine.max_batch: auto` means, by the type of device."""
@@ -53,7 +53,7 @@ class RedisConfig(Section):
     pubsub: bool = False
     """Also PUBLISH every record on a channel named like its stream, for plain subscribers."""
     max_queue: Annotated[int, Field(gt=0)] = 50_000
-    """Records a worker keeps in memory while Redis is away; beyond it the oldest results are dropped and counted."""
+    """Records a worker keeps in memory; beyond it the oldest results are dropped and counted."""
 
     @field_validator("url")
     @classmethod
@@ -64,6 +64,19 @@ class RedisConfig(Section):
         if parts.password or "password" in parse_qs(parts.query):
             raise ValueError("holds a password; write it under `password:` instead, best as ${file:redis-password}")
         return url
+
+
+class SpoolConfig(Section):
+    """Where results wait on disk while Redis cannot take them."""
+
+    max_bytes: Size = 1024**3
+    """How much may wait, of all workers together: about 1.5 million results in 1 GiB."""
+    max_age: Duration = 86400.0
+    """Results that have waited longer are given up, and counted as `expired`."""
+    on_full: Literal["drop_oldest", "stop_live"] = "drop_oldest"
+    """drop_oldest: the oldest results make way for new ones; stop_live: new results are dropped until there is room. Both are counted."""
+    replay_rate: Annotated[int, Field(gt=0)] = 10_000
+    """Results a second that each worker sends from disk at most, when Redis is back; results of other cameras are sent beside them."""
 
 
 class JsonlConfig(Section):
@@ -247,6 +260,10 @@ class SharedSections(Section):
     """null: no Redis; then `jsonl` is needed."""
     jsonl: JsonlConfig | None = None
     """A second place for the same records."""
+    spool: SpoolConfig | None = SpoolConfig()
+    """Results on disk while Redis cannot take them; null: they wait in memory only."""
+    state_dir: Path | None = None
+    """Folder for what survives a restart, relative to streamd.yaml; null: $STATE_DIRECTORY (systemd), else ~/.local/state/streamd."""
     models: Annotated[dict[Name, ModelConfig], Field(min_length=1)]
     """Models by a name of your choice."""
     engine: EngineConfig = EngineConfig()
@@ -277,18 +294,3 @@ class Config(SharedSections):
     def model_of(self, camera: str) -> str:
         """Name of the model that classifies `camera`."""
         return self.cameras[camera].model or next(iter(self.models))
-
-
-def reveal(value: Any) -> Any:
-    """`value` as plain data with its secrets in clear, for the pipe to a worker and nowhere else."""
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, BaseModel):
-        return {name: reveal(getattr(value, name)) for name in type(value).model_fields}
-    if isinstance(value, dict):
-        return {key: reveal(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [reveal(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    return value

@@ -42,15 +42,17 @@ import structlog
 from streamd import __version__, eventloop
 from streamd import log as logging
 from streamd.config import load, secrets
-from streamd.config.types import Config, reveal
+from streamd.config.redaction import reveal
+from streamd.config.types import Config
 from streamd.daemon.cameras import Cameras
 from streamd.daemon.notify import Notifier
 from streamd.daemon.placement import Placement, place, visible_gpus
 from streamd.daemon.supervisor import Supervisor, Timing, WorkerRefused
 from streamd.records import Phase, Record
 from streamd.redact import add_secrets, redact
-from streamd.sinks import build
+from streamd.sinks import build, spool_place
 from streamd.sinks.base import Sink
+from streamd.types import DropReason
 from streamd.worker.protocol import Changed, Counts, Start
 
 WORKER_ARGV = (sys.executable, "-m", "streamd.worker")
@@ -60,6 +62,8 @@ _WORKERS_SHARE = 0.9
 """Of `shutdown_timeout`, what the workers are told; the rest is for their exit."""
 _LEAST_FLUSH_S = 1.0
 _REPEAT_STATES_S = 30.0
+_SPOOL_SHARE = 0.1
+"""Of `spool.max_bytes`: for events, which are few."""
 
 log = structlog.get_logger()
 
@@ -76,7 +80,12 @@ async def _serve(config: Config, *, log_level: str, log_json: bool) -> int:
     def dropped(records: Sequence[Record]) -> None:
         log.warning("events were given up: the sinks are away and the queue is full", count=len(records))
 
-    sink = build(config, written=lambda _records, _at_ns: None, dropped=dropped)
+    def lost(_camera: str | None, count: int, reason: DropReason) -> None:
+        log.warning("records that waited on disk were given up", count=count, reason=reason)
+
+    # What is left of cameras that are gone from the configuration, and events, are this process's to send.
+    spool = spool_place(config, owns=lambda camera: camera not in config.cameras, share=_SPOOL_SHARE)
+    sink = build(config, written=lambda _acks: None, dropped=dropped, lost=lost, found=lambda _camera, _count: None, spool=spool)
     return await Daemon(config, sink=sink, log_level=log_level, log_json=log_json).run()
 
 

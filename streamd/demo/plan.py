@@ -30,6 +30,8 @@ redis:
   prefix: {prefix}
   max_entries: 1000
 
+spool: null # nothing outlives the demo
+
 models:
   imagenet:
     builtin: {model}

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from streamd.records import Record
+from streamd.types import DropReason
 
-Written = Callable[[Sequence[Record], int], None]
-"""Called when the other end has acknowledged records, with `time.monotonic_ns()` of the acknowledgement."""
+
+class Ack(NamedTuple):
+    """The other end has a record."""
+
+    record: Record
+    waited_ns: int | None
+    """From `put` to the acknowledgement; None where the record was on disk meanwhile."""
+
+
+Written = Callable[[Sequence[Ack]], None]
+"""Called when the other end has acknowledged records."""
 Dropped = Callable[[Sequence[Record]], None]
-"""Called with records that the bounded queue had to give up."""
+"""Called with records that a full queue in memory had to give up."""
+Lost = Callable[[str | None, int, DropReason], None]
+"""Called when records are given up on disk: whose they were (None: of no camera), how many, and why."""
+
+Found = Callable[[str | None, int], None]
+"""Called at the start: an earlier process left so many records of a camera (None: of no camera) on disk, which are sent now."""
 
 
 class Sink(Protocol):

@@ -15,12 +15,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import structlog
 
 from streamd.config.types import JsonlConfig
 from streamd.records import Record, Result
-from streamd.sinks.base import Dropped, Written
+from streamd.sinks.base import Ack, Dropped, Written
 from streamd.sinks.outages import Outages
 from streamd.sinks.payload import line
 
@@ -31,6 +32,13 @@ _TAKE = 100
 _STDOUT = 1
 
 log = structlog.get_logger(__name__)
+
+
+class _Put(NamedTuple):
+    """A record and when it came."""
+
+    record: Record
+    at_ns: int
 
 
 class JsonlSink:
@@ -45,8 +53,8 @@ class JsonlSink:
         self._ended = asyncio.Event()
         # Under the lock of `_changed`:
         self._changed = threading.Condition()
-        self._waiting: deque[Record] = deque()
-        self._writing: Sequence[Record] = ()
+        self._waiting: deque[_Put] = deque()
+        self._writing: Sequence[_Put] = ()
         self._is_closing = False  # end when all is written
         self._is_over = False  # end now; what comes is dropped
 
@@ -64,7 +72,7 @@ class JsonlSink:
             if self._is_over:
                 dropped.append(record)
             else:
-                self._waiting.append(record)
+                self._waiting.append(_Put(record, time.monotonic_ns()))
                 if self.queued > MAX_QUEUE:
                     dropped.append(self._take_oldest())
                 self._changed.notify()
@@ -90,8 +98,8 @@ class JsonlSink:
 
     def _take_oldest(self) -> Record:
         """The oldest result, taken out of the queue; the oldest record where no result waits."""
-        at = next((index for index, record in enumerate(self._waiting) if isinstance(record, Result)), 0)
-        record = self._waiting[at]
+        at = next((index for index, waiting in enumerate(self._waiting) if isinstance(waiting.record, Result)), 0)
+        record = self._waiting[at].record
         del self._waiting[at]
         return record
 
@@ -120,7 +128,7 @@ class JsonlSink:
                 self._outages.worked(self._path, queued=self.queued)
                 return fd
 
-    def _take(self) -> Sequence[Record]:
+    def _take(self) -> Sequence[_Put]:
         """Some records, now `_writing`; none where there is nothing left to do."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closing or self._is_over)
@@ -129,19 +137,19 @@ class JsonlSink:
             self._writing = [self._waiting.popleft() for _ in range(min(_TAKE, len(self._waiting)))]
             return self._writing
 
-    def _write_all(self, fd: int, records: Sequence[Record]) -> None:
+    def _write_all(self, fd: int, records: Sequence[_Put]) -> None:
         count = 0
         try:
-            while count < len(records) and self._write(fd, line(records[count])):
+            while count < len(records) and self._write(fd, line(records[count].record)):
                 count += 1
         except BrokenPipeError:
             self._give_up(records[count:])
-        done = records[:count]
         acked_ns = time.monotonic_ns()
+        done = [Ack(record, acked_ns - at_ns) for record, at_ns in records[:count]]
         with self._changed:
             self._writing = () if self._writing is not records else records[count:]
         if done:
-            self._on_loop(lambda: self._written(done, acked_ns))
+            self._on_loop(lambda: self._written(done))
 
     def _write(self, fd: int, text: bytes) -> bool:
         """Write all of `text`, however long it takes; False where the sink is over before. Raises BrokenPipeError."""
@@ -177,12 +185,12 @@ class JsonlSink:
         with self._changed:
             return not self._changed.wait_for(lambda: self._is_over, timeout=RETRY_S)
 
-    def _give_up(self, unwritten: Sequence[Record]) -> None:
+    def _give_up(self, unwritten: Sequence[_Put]) -> None:
         """The reader of the pipe is gone, and no other can come."""
         log.error("jsonl_reader_gone", path=self._path, hint="nothing more is written there; start again with a reader")
         with self._changed:
             self._is_over = True
-            dropped = [*unwritten, *self._waiting]
+            dropped = [waiting.record for waiting in (*unwritten, *self._waiting)]
             self._waiting.clear()
             self._writing = ()
         self._on_loop(lambda: self._dropped(dropped))

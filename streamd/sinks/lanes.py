@@ -1,15 +1,18 @@
-"""What waits for one key of Redis, and what became of it: pure bookkeeping, no connection, no clock.
+"""What waits for one key of Redis, and what became of it: pure bookkeeping, no connection, no disk, no clock.
 
 A stream's entries have ids of our own, `<captured_ms>-<n>`, strictly increasing whatever the clock does, so Redis itself refuses an entry
 that it already has. An entry keeps its id until it is known to be written or known not to be, and only then is it let go or given
 another one. That is how a lost reply neither doubles nor loses a result.
+
+A lane is a queue in three parts: its head in memory, what follows in the spool (see overflow.py), and its tail in memory again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from streamd.records import CameraState, Event, Record, Result
@@ -19,6 +22,25 @@ from streamd.sinks.payload import payload
 EntryId: TypeAlias = tuple[int, int]
 """Milliseconds and a counter: compared as Redis compares them."""
 ZERO: EntryId = (0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record and what is known of it."""
+
+    record: Record
+    put_ns: int | None
+    """When it came, monotonic; None: it was on disk meanwhile."""
+    entry_id: EntryId | None = None
+    """Of a stream's entry: the id under which it was or will be sent."""
+    row: int | None = None
+    """Its place in the spool; None: it is in memory only."""
+    is_kept: bool = False
+    """Its row has its id too."""
+    is_repeated: bool = False
+    """It was sent before, and no reply came: it may be in the stream."""
+    size: int = 0
+    """Bytes that its row takes."""
 
 
 class Attempt(NamedTuple):
@@ -34,7 +56,7 @@ class Attempt(NamedTuple):
 class Settled:
     """What the replies to one lane's attempts mean."""
 
-    written: list[Record] = field(default_factory=list)
+    written: list[Entry] = field(default_factory=list)
     error: ServerError | None = None
     """Why at least one record could not be written; it stays in the lane."""
     conflict: bool = False
@@ -62,44 +84,89 @@ class Lane(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
-    record: Result | Event
-    entry_id: EntryId
-    command: Command
-    data: bytes
-    is_repeated: bool = False
-    """It was sent before, and no reply came: it may be in the stream."""
-
-
 class StreamLane:
     """One stream and its only writer."""
 
-    def __init__(self, key: str, *, max_entries: int) -> None:
+    def __init__(self, key: str, *, max_entries: int, holds: type[Result | Event] = Result) -> None:
         self.key = key
+        self.holds = holds
         self.backoff = Backoff()
         self.due_s = 0.0
+        self.on_disk = 0
+        """Records in the spool that are not in memory, between the head and the tail."""
+        self.last_row = 0
+        """The spool's rows up to this one are in the head, or gone."""
         self._max_entries = max_entries
         self._last: EntryId | None = None
-        self._waiting: deque[tuple[int, Result | Event]] = deque()
-        self._sent: deque[_Entry] = deque()
-        self._taken = 0
-        self._doubtful: list[_Entry] = []
+        self._head: deque[Entry] = deque()
+        self._tail: deque[Entry] = deque()
+        self._doubtful: list[Entry] = []
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._sent)
-
-    def put(self, record: Result | Event, *, number: int) -> None:
-        """`number` increases with each record of the sink."""
-        self._waiting.append((number, record))
+        return self.in_memory + self.on_disk
 
     @property
-    def oldest(self) -> int | None:
-        """Number of the oldest record that may still be dropped: what was sent is not, since it may have arrived."""
-        return self._waiting[0][0] if self._waiting else None
+    def in_head(self) -> int:
+        return len(self._head)
 
-    def drop_oldest(self) -> Result | Event:
-        return self._waiting.popleft()[1]
+    @property
+    def in_memory(self) -> int:
+        return len(self._head) + len(self._tail)
+
+    def put(self, record: Result | Event, *, at_ns: int) -> None:
+        """`at_ns` is monotonic."""
+        self._tail.append(Entry(record, at_ns))
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When the oldest record came that may still be dropped: what was sent is not, since it may have arrived."""
+        return self._tail[0].put_ns if self._tail else None
+
+    def drop_oldest(self) -> Record:
+        return self._tail.popleft().record
+
+    # --- to the spool and back
+
+    def take_for_disk(self) -> list[Entry]:
+        """All that is in memory only leaves, for the end of the spool. `put_back` or `moved` follows."""
+        leaving = [entry for entry in self._head if entry.row is None]
+        if leaving:
+            self._head = deque(entry for entry in self._head if entry.row is not None)
+        leaving += self._tail
+        self._tail.clear()
+        return leaving
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """They could not be written to the spool."""
+        unsent = [entry for entry in entries if entry.entry_id is None]
+        self._tail.extendleft(reversed(unsent))
+        self._head.extend(entry for entry in entries if entry.entry_id is not None)
+
+    def moved(self, count: int) -> None:
+        """So many are in the spool now."""
+        self.on_disk += count
+
+    def loaded(self, entries: Sequence[Entry], *, rows: int, last_row: int) -> None:
+        """The next `rows` rows of the spool, up to `last_row`, left it; `entries` of them are sent next."""
+        self._head.extend(entries)
+        self.on_disk = max(0, self.on_disk - rows)
+        self.last_row = max(self.last_row, last_row)
+
+    def gave_up(self, rows: int) -> None:
+        """So many rows were removed from the spool."""
+        self.on_disk = max(0, self.on_disk - rows)
+
+    def lost_disk(self) -> int:
+        """The spool's file is another one; returns how many records were in the old one and nowhere else."""
+        lost, self.on_disk, self.last_row = self.on_disk, 0, 0
+        for entry in self._head:
+            entry.row = None
+        return lost
+
+    @property
+    def unkept(self) -> list[Entry]:
+        """After `take`: what is about to be sent under an id that its row in the spool does not have."""
+        return [entry for entry in self._head if entry.row is not None and entry.entry_id is not None and not entry.is_kept]
 
     # --- the last id of the stream, which the ids go on from
 
@@ -125,40 +192,32 @@ class StreamLane:
 
     def take(self, limit: int) -> list[Attempt]:
         self._doubtful = []
-        for entry in self._sent:
-            entry.is_repeated = True
-        while self._waiting and len(self._sent) < limit:
-            self._sent.append(self._entry(self._waiting.popleft()[1]))
-        self._taken = min(limit, len(self._sent))
-        return [Attempt(entry.record, entry.command, entry.data) for entry, _ in zip(self._sent, range(self._taken), strict=False)]
+        while not self.on_disk and self._tail and len(self._head) < limit:
+            self._head.append(self._tail.popleft())
+        return [self._attempt(entry) for entry in islice(self._head, limit)]
 
     def settle(self, replies: Sequence[Reply]) -> Settled:
         settled = Settled()
-        unsure: list[_Entry] = []
-        again: list[_Entry] = []
+        stay: list[Entry] = []
         for reply in replies:
-            entry = self._sent.popleft()
+            entry = self._head.popleft()
             if not isinstance(reply, ServerError):
-                settled.written.append(entry.record)
-            elif "equal or smaller" in reply.message:
+                settled.written.append(entry)
+                continue
+            stay.append(entry)
+            if "equal or smaller" in reply.message:
                 if entry.is_repeated:
                     self._doubtful.append(entry)
-                    unsure.append(entry)
                 else:
                     settled.conflict = True
                     self._last = None
-                    again.append(entry)
+                    _give_up_ids([entry])
             else:
                 settled.error = reply
-                (unsure if entry.is_repeated else again).append(entry)
-        self._sent.extendleft(reversed(unsure))
-        self._give_up_ids(again)
+                if not entry.is_repeated:
+                    _give_up_ids([entry])
+        self._head.extendleft(reversed(stay))
         return settled
-
-    def _give_up_ids(self, entries: Sequence[_Entry]) -> None:
-        """These are not in the stream: they wait again, before all others, which are younger."""
-        # 0 keeps them the oldest; they are few, and which of two lanes gives up one first matters to nobody.
-        self._waiting.extendleft((0, entry.record) for entry in reversed(entries))
 
     # --- entries that were sent twice and refused the second time
 
@@ -167,7 +226,7 @@ class StreamLane:
         """Questions to ask after `settle`; empty where there is no doubt."""
         if not self._doubtful:
             return []
-        ids = [format_id(entry.entry_id) for entry in self._doubtful]
+        ids = [format_id(entry.entry_id) for entry in self._doubtful if entry.entry_id is not None]
         return [("XINFO", "STREAM", self.key), *(("XRANGE", self.key, one, one) for one in ids)]
 
     def resolve(self, replies: Sequence[Reply]) -> Settled:
@@ -184,61 +243,35 @@ class StreamLane:
         stream = _pairs(info)
         first = stream[b"first-entry"]
         oldest = parse_id(first[0]) if first and stream[b"length"] >= self._max_entries else ZERO
-        missing: list[_Entry] = []
+        self._last = max(self._last or ZERO, parse_id(stream[b"last-generated-id"]))
         for entry, there in zip(doubtful, found, strict=True):
-            self._sent.remove(entry)
-            if there or entry.entry_id < oldest:
-                settled.written.append(entry.record)
+            if there or (entry.entry_id or ZERO) < oldest:
+                self._head.remove(entry)
+                settled.written.append(entry)
             else:
-                missing.append(entry)
-        self._give_up_ids(missing)
+                _give_up_ids([entry])
         return settled
 
-    def _entry(self, record: Result | Event) -> _Entry:
+    def _attempt(self, entry: Entry) -> Attempt:
+        record = entry.record
         assert self._last is not None
-        wall_ms = record.captured_ms if isinstance(record, Result) else record.at_ms
-        last_ms, count = self._last
-        self._last = entry_id = (wall_ms, 0) if wall_ms > last_ms else (last_ms, count + 1)
+        assert not isinstance(record, CameraState)
+        if entry.entry_id is not None:
+            entry.is_repeated = True
+            self._last = max(self._last, entry.entry_id)
+        else:
+            wall_ms = record.captured_ms if isinstance(record, Result) else record.at_ms
+            last_ms, count = self._last
+            self._last = entry.entry_id = (wall_ms, 0) if wall_ms > last_ms else (last_ms, count + 1)
         data = payload(record)
-        head = ("XADD", self.key, "MAXLEN", "~", self._max_entries, format_id(entry_id))
-        return _Entry(record, entry_id, (*head, *_fields(record), "data", data), data)
+        head = ("XADD", self.key, "MAXLEN", "~", self._max_entries, format_id(entry.entry_id))
+        return Attempt(record, (*head, *_fields(record), "data", data), data)
 
 
-class StatesLane:
-    """The hash of the cameras' current states: of a camera only the latest state is worth writing."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.backoff = Backoff()
-        self.due_s = 0.0
-        self._waiting: dict[str, CameraState] = {}
-        self._sent: list[CameraState] = []
-
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._sent)
-
-    def put(self, state: CameraState) -> None:
-        self._waiting[state.camera] = state
-
-    def take(self, limit: int) -> list[Attempt]:
-        self._return(self._sent)
-        self._sent = [self._waiting.pop(camera) for camera in list(self._waiting)[:limit]]
-        return [Attempt(state, ("HSET", self.key, state.camera, data), data) for state in self._sent for data in [payload(state)]]
-
-    def settle(self, replies: Sequence[Reply]) -> Settled:
-        settled = Settled()
-        sent, self._sent = self._sent, []
-        for state, reply in zip(sent, replies, strict=True):
-            if isinstance(reply, ServerError):
-                settled.error = reply
-                self._return([state])
-            else:
-                settled.written.append(state)
-        return settled
-
-    def _return(self, states: Sequence[CameraState]) -> None:
-        for state in states:
-            self._waiting.setdefault(state.camera, state)
+def _give_up_ids(entries: Iterable[Entry]) -> None:
+    """These are not in the stream: they are sent under other ids, in their place."""
+    for entry in entries:
+        entry.entry_id, entry.is_kept, entry.is_repeated = None, False, False
 
 
 def _pairs(reply: Reply) -> dict[bytes, Any]:

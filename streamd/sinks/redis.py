@@ -23,11 +23,13 @@ from typing import Any
 import structlog
 
 from streamd.config.types import RedisConfig
-from streamd.records import CameraState, Event, Record, Result
+from streamd.records import Record
 from streamd.redisio import Address, Backoff, Command, Connection, RedisUnavailable, ServerError
-from streamd.sinks.base import Dropped, Written
-from streamd.sinks.lanes import Attempt, Lane, Settled, StatesLane, StreamLane
+from streamd.sinks.base import Ack, Dropped, Found, Lost, Written
+from streamd.sinks.lanes import Attempt, Lane, Settled, StreamLane
 from streamd.sinks.outages import Outages
+from streamd.sinks.overflow import Overflow, SpoolPlace
+from streamd.sinks.queue import Queue
 
 BATCH = 500
 """Records of a pipeline at most."""
@@ -35,14 +37,19 @@ TIMEOUT_S = 2.0
 IDLE_S = 15.0
 """A connection that was silent for longer is tried with a PING first: Redis and firewalls close idle ones."""
 _CLOSING_PAUSE_S = 0.2
+_REPLAY_PAUSE_S = 0.02
 
 log = structlog.get_logger(__name__)
 
 
 class RedisSink:
-    """Implements Sink. While Redis is away the queue fills, to `max_queue` records; then the oldest results make way."""
+    """Implements Sink. While Redis is away records go to the spool; without one the queue in memory fills, to `max_queue` records, and then
+    the oldest results make way.
+    """
 
-    def __init__(self, config: RedisConfig, *, written: Written, dropped: Dropped) -> None:
+    def __init__(
+        self, config: RedisConfig, *, written: Written, dropped: Dropped, lost: Lost, found: Found, spool: SpoolPlace | None = None
+    ) -> None:
         """Raises RedisAddressError."""
         password = config.password.get_secret_value() if config.password else None
         self._address = Address(config.url, username=config.username, password=password)
@@ -50,11 +57,9 @@ class RedisSink:
         self._config = config
         self._written = written
         self._dropped = dropped
-        self._results: dict[str, StreamLane] = {}
-        self._events = StreamLane(f"{config.prefix}:events", max_entries=config.max_entries)
-        self._states = StatesLane(f"{config.prefix}:cameras")
-        self._queued = 0
-        self._number = 0
+        self._found = found
+        self._queue = Queue(config)
+        self._overflow = None if spool is None else Overflow(spool, self._queue, lost=lost)
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._closed = False
@@ -68,7 +73,7 @@ class RedisSink:
 
     @property
     def queued(self) -> int:
-        return self._queued
+        return self._queue.in_memory + self._queue.on_disk
 
     @property
     def connected(self) -> bool:
@@ -87,19 +92,15 @@ class RedisSink:
         if self._closed:
             self._dropped([record])
             return
-        if isinstance(record, CameraState):
-            before = len(self._states)
-            self._states.put(record)
-            self._queued += len(self._states) - before
-        else:
-            self._number += 1
-            self._lane_of(record).put(record, number=self._number)
-            self._queued += 1
-        if self._queued > self._config.max_queue:
-            self._make_room()
+        dropped = self._queue.put(record, refuse=self._overflow is not None and self._overflow.is_full)
+        if dropped is not None:
+            self._dropped([dropped])
         self._wake.set()
 
     async def close(self, *, timeout_s: float) -> int:
+        """What Redis does not take in time goes to the spool; returns how many records are in neither. May be called again."""
+        if self._closed:
+            return self._queue.in_memory
         self._closing.set()
         self._wake.set()
         if self._task is not None:
@@ -108,42 +109,28 @@ class RedisSink:
                 self._task.cancel()
                 await asyncio.wait({self._task}, timeout=_CLOSING_PAUSE_S)
         self._closed = True
-        return self._queued
-
-    # --- the queue
-
-    def _lane_of(self, record: Result | Event) -> StreamLane:
-        if isinstance(record, Event):
-            return self._events
-        lane = self._results.get(record.camera)
-        if lane is None:
-            key = f"{self._config.prefix}:results:{record.camera}"
-            lane = self._results[record.camera] = StreamLane(key, max_entries=self._config.max_entries)
-        return lane
-
-    def _make_room(self) -> None:
-        """Drop the oldest result, or where there is none the oldest event. What was sent stays, as do states: they are few."""
-        candidates = [(lane.oldest, lane) for lane in self._results.values()]
-        oldest = min(((number, lane) for number, lane in candidates if number is not None), key=lambda found: found[0], default=None)
-        lane = oldest[1] if oldest else self._events
-        if lane.oldest is not None:
-            self._queued -= 1
-            self._dropped([lane.drop_oldest()])
-
-    def _lanes(self) -> list[Lane]:
-        """Those with something to send, events and states first."""
-        lanes: list[Lane] = [self._events, self._states, *self._results.values()]
-        return [lane for lane in lanes if len(lane)]
+        if self._overflow is not None and self._task is not None:
+            await self._overflow.spill(all_of_it=True)
+            await self._overflow.close()
+            if waiting := self._queue.on_disk:
+                log.warning("results_wait_in_spool", count=waiting, hint="they are sent when streamd runs again")
+        return self._queue.in_memory
 
     # --- the task
 
     async def _run(self) -> None:
         try:
+            await self._resume()
             while await self._work():
                 try:
                     await self._flush(await self._open())
                 except RedisUnavailable as error:
                     self._batch = max(1, self._batch // 4)
+                    if self._overflow is not None:
+                        self._overflow.away()
+                        if self._closing.is_set() and self._overflow.is_due:
+                            return  # what is left goes to the spool
+                        await self._overflow.spill()
                     await self._away(code=type(error).__name__, reason=str(error))
                 except Exception as error:
                     # A bug, or a callback's: what waits is worth more than this task's life.
@@ -152,11 +139,18 @@ class RedisSink:
         finally:
             await self._drop_connection()
 
+    async def _resume(self) -> None:
+        """Take over what earlier processes left in the spool."""
+        if self._overflow is not None:
+            for key, stored in (await self._overflow.open()).items():
+                self._queue.stream(key).moved(stored.rows)
+                self._found(self._queue.camera_of(key), stored.rows)
+
     async def _work(self) -> bool:
         """Wait until something may be sent. False: nothing waits, and the sink is closing."""
         while True:
             self._wake.clear()
-            lanes = self._lanes()
+            lanes = self._queue.lanes()
             if not lanes:
                 if self._closing.is_set():
                     return False
@@ -182,7 +176,7 @@ class RedisSink:
 
     async def _away(self, *, code: str, reason: str) -> None:
         await self._drop_connection()
-        self._outages.failed(self._place, code=code, reason=reason, queued=self._queued)
+        self._outages.failed(self._place, code=code, reason=reason, queued=self.queued)
         pause_s = self._backoff.next_s()
         if self._closing.is_set():
             await asyncio.sleep(min(pause_s, _CLOSING_PAUSE_S))
@@ -197,15 +191,22 @@ class RedisSink:
     # --- one pipeline
 
     async def _flush(self, connection: Connection) -> None:
+        if self._overflow is not None:
+            await self._overflow.spill()
         now_s = time.monotonic()
-        lanes = [lane for lane in self._lanes() if lane.due_s <= now_s]
+        lanes = [lane for lane in self._queue.lanes() if lane.due_s <= now_s]
         lanes = await self._with_last_ids(connection, lanes)
         share = max(1, self._batch // max(1, len(lanes)))
+        if self._overflow is not None:
+            await self._overflow.refill(lanes, share=share)
         # After an error a lane sends one record until one is written, so that its records stay in order as the error goes away.
         batch = [(lane, lane.take(1 if lane.due_s else share)) for lane in lanes]
         commands = [command for lane, attempts in batch for attempt in attempts for command in self._commands(lane, attempt)]
-        if not commands:
+        if not commands:  # all that waits is on disk, and may not come faster
+            await asyncio.sleep(_REPLAY_PAUSE_S)
             return
+        if self._overflow is not None:
+            await self._overflow.keep_ids(lanes)
         replies = iter(await connection.execute(commands))
         settled: list[tuple[Lane, Settled]] = []
         for lane, attempts in batch:
@@ -215,7 +216,7 @@ class RedisSink:
                 if self._config.pubsub:
                     self._note(f"PUBLISH {lane.key}", next(replies))
             settled.append((lane, lane.settle(own)))
-        self._settle(settled)
+        await self._settle(settled)
         self._reached()
         await self._resolve_doubts(connection, [lane for lane in lanes if isinstance(lane, StreamLane)])
 
@@ -237,7 +238,7 @@ class RedisSink:
         asking = [(lane, doubts) for lane in lanes if (doubts := lane.doubts)]
         if asking:
             replies = iter(await connection.execute([doubt for _, doubts in asking for doubt in doubts]))
-            self._settle([(lane, lane.resolve([next(replies) for _ in doubts])) for lane, doubts in asking])
+            await self._settle([(lane, lane.resolve([next(replies) for _ in doubts])) for lane, doubts in asking])
 
     def _commands(self, lane: Lane, attempt: Attempt) -> list[Command]:
         return [attempt.command, ("PUBLISH", lane.key, attempt.data)] if self._config.pubsub else [attempt.command]
@@ -247,35 +248,43 @@ class RedisSink:
         self._used_s = time.monotonic()
         self._backoff.reset()
         self._batch = min(BATCH, self._batch * 2)
-        self._outages.worked(self._place, queued=self._queued)
+        if self._overflow is not None:
+            self._overflow.back()
+        self._outages.worked(self._place, queued=self.queued)
 
-    def _settle(self, settled: Sequence[tuple[Lane, Settled]]) -> None:
+    async def _settle(self, settled: Sequence[tuple[Lane, Settled]]) -> None:
         acked_ns = time.monotonic_ns()
-        written = [record for _, outcome in settled for record in outcome.written]
-        self._queued -= len(written)
+        written = [entry for _, outcome in settled for entry in outcome.written]
+        self._queue.in_memory -= len(written)
         for lane, outcome in settled:
             if outcome.error is not None:
                 self._fail(lane, outcome.error)
             elif outcome.written:
                 lane.due_s = 0.0
                 lane.backoff.reset()
-                self._outages.worked(lane.key, queued=self._queued)
+                self._outages.worked(lane.key, queued=self.queued)
+                if self._overflow is not None:
+                    self._overflow.worked(lane.key)
             if outcome.conflict and lane.key not in self._has_conflict:
                 self._has_conflict.add(lane.key)
                 hint = "another daemon writes to the same stream: give each its own redis.prefix"
                 log.warning("redis_stream_has_another_writer", key=lane.key, hint=hint)
+        if self._overflow is not None:
+            await self._overflow.remove(written)  # before they count as written: a crash in between must not count them twice
         if written:
-            self._written(written, acked_ns)
+            self._written([Ack(entry.record, None if entry.put_ns is None else acked_ns - entry.put_ns) for entry in written])
 
     def _fail(self, lane: Lane, error: ServerError) -> None:
         lane.due_s = time.monotonic() + lane.backoff.next_s()
+        if self._overflow is not None:
+            self._overflow.failed(lane.key)
         self._note(lane.key, error)
 
     def _note(self, place: str, reply: Any) -> None:
         if isinstance(reply, ServerError):
-            self._outages.failed(place, code=reply.code, reason=f"{place}: {reply}", queued=self._queued)
+            self._outages.failed(place, code=reply.code, reason=f"{place}: {reply}", queued=self.queued)
         else:
-            self._outages.worked(place, queued=self._queued)
+            self._outages.worked(place, queued=self.queued)
 
 
 async def _wait(event: asyncio.Event, *, timeout_s: float) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 import torch
@@ -20,6 +20,7 @@ from streamd.engine import Engine
 from streamd.errors import DeviceError
 from streamd.histogram import DurationHistogram
 from streamd.records import CameraState, Event, Record, Result
+from streamd.sinks.base import Ack
 from streamd.types import DropReason, FrameRef, Scores
 from streamd.worker.protocol import Changed, Counts
 from streamd.worker.results import result_of
@@ -51,12 +52,17 @@ class Worker:
         self._on_change = on_change
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._sink = sinks.build(config, written=self._written, dropped=self._dropped)
+        self._sink = sinks.build(
+            config,
+            written=self._written,
+            dropped=self._dropped,
+            lost=self._lost,
+            found=self._found,
+            spool=sinks.spool_place(config, owns=set(cameras).__contains__, share=0.9 / workers),
+        )
         self._cameras: dict[str, Camera] = {}
         self._runs: set[asyncio.Task[None]] = set()
         self._latency = DurationHistogram()
-        self._received_ns: dict[int, int] = {}
-        """Arrival of the frames whose results are in the sink, by the result's identity."""
 
     @property
     def device_name(self) -> str:
@@ -176,23 +182,30 @@ class Worker:
                 min_confidence=self._config.models[name].min_confidence,
                 dropped=ledger.take_missed(),
             )
-            self._received_ns[id(result)] = score.ref.received_ns
             self._sink.put(result)
 
-    def _written(self, records: Sequence[Record], acked_ns: int) -> None:
-        for record in records:
-            self._latency.add((acked_ns - self._received_ns.pop(id(record), acked_ns)) / 1e9)
-        for name, count in _per_camera(records).items():
+    def _written(self, acks: Sequence[Ack]) -> None:
+        for record, waited_ns in acks:
+            if waited_ns is not None and isinstance(record, Result):
+                self._latency.add(record.latency_ms.total / 1e3 + waited_ns / 1e9)
+        for name, count in _per_camera(ack.record for ack in acks).items():
             self._cameras[name].ledger.published(count)
 
     def _dropped(self, records: Sequence[Record]) -> None:
-        for record in records:
-            self._received_ns.pop(id(record), None)
         for name, count in _per_camera(records).items():
             self._cameras[name].ledger.dropped(DropReason.SINK_FULL, count)
 
+    def _found(self, camera: str | None, count: int) -> None:
+        """Earlier processes left results of a camera in the spool: they are in flight again."""
+        if camera is not None:
+            self._cameras[camera].ledger.received(count)
 
-def _per_camera(records: Sequence[Record]) -> Counter[str]:
+    def _lost(self, camera: str | None, count: int, reason: DropReason) -> None:
+        if camera is not None:
+            self._cameras[camera].ledger.dropped(reason, count)
+
+
+def _per_camera(records: Iterable[Record]) -> Counter[str]:
     return Counter(record.camera for record in records if isinstance(record, Result))
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from streamd.config import Config, load, secrets
-from streamd.config.types import reveal
+from streamd.config.redaction import reveal
 
 MAIN = "models: {imagenet: {torchvision: resnet50}}\n"
 

@@ -19,7 +19,9 @@ def config(**sections) -> Config:
 
 
 def build(told, **sections) -> sinks.Sink:
-    return sinks.build(config(**sections), written=told.on_written, dropped=told.on_dropped)
+    return sinks.build(
+        config(**sections), written=told.on_written, dropped=told.on_dropped, lost=told.on_lost, found=told.on_found, spool=None
+    )
 
 
 async def test_redis_unless_said_otherwise(told):

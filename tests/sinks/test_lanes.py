@@ -12,7 +12,8 @@ from support.records import NOW_MS, event, result, state
 
 from streamd.records import Phase
 from streamd.redisio import ServerError
-from streamd.sinks.lanes import StatesLane, StreamLane, parse_id
+from streamd.sinks.lanes import StreamLane, parse_id
+from streamd.sinks.states import StatesLane
 
 OOM = ServerError("OOM", "command not allowed when used memory > 'maxmemory'.")
 NOT_NEWER = ServerError("ERR", "The ID specified in XADD is equal or smaller than the target stream top item")
@@ -60,7 +61,7 @@ def ready(*sequences: int, max_entries: int = 100) -> StreamLane:
     lane = StreamLane("r", max_entries=max_entries)
     assert lane.learn_last_id(NO_KEY) is None
     for sequence in sequences:
-        lane.put(result(sequence=sequence), number=sequence)
+        lane.put(result(sequence=sequence), at_ns=sequence)
     return lane
 
 
@@ -71,14 +72,14 @@ def exchange(lane: StreamLane, stream: Stream, *, limit: int = 500):
     settled = lane.settle([stream(attempt.command) for attempt in lane.take(limit)])
     if lane.doubts:
         settled.written += lane.resolve([stream(doubt) for doubt in lane.doubts]).written
-    return [record.sequence for record in settled.written]
+    return [entry.record.sequence for entry in settled.written]
 
 
 @given(st.lists(st.integers(min_value=-5, max_value=2**62) | st.integers(min_value=0, max_value=3), max_size=40))
 def test_ids_strictly_increase_whatever_the_clock_does(captured_ms):
     lane = ready()
     for number, at_ms in enumerate(captured_ms):
-        lane.put(result(sequence=number, captured_ms=at_ms), number=number)
+        lane.put(result(sequence=number, captured_ms=at_ms), at_ns=number)
     ids = [parse_id(attempt.command[5].encode()) for attempt in lane.take(100)]
     assert all(before < after for before, after in zip([(0, 0), *ids], ids, strict=False))
 
@@ -90,24 +91,24 @@ def test_an_id_is_the_time_of_capture_where_the_clock_allows():
 
 def test_ids_go_on_above_those_that_the_stream_has():
     lane, stream = ready(), Stream()
-    lane.put(result(), number=1)
+    lane.put(result(), at_ns=1)
     stream.last = (NOW_MS + 5000, 7)
     lane = StreamLane("r", max_entries=9)
-    lane.put(result(), number=1)
+    lane.put(result(), at_ns=1)
     exchange(lane, stream)
     assert stream.last == (NOW_MS + 5000, 8)
 
 
 def test_events_have_ids_of_their_own_time():
     lane = ready()
-    lane.put(event(at_ms=NOW_MS + 3), number=1)
+    lane.put(event(at_ms=NOW_MS + 3), at_ns=1)
     assert lane.take(1)[0].command[5:10] == (f"{NOW_MS + 3}-0", "kind", "up", "camera", "door")
 
 
 def test_what_may_have_arrived_is_sent_again_with_the_same_ids_before_all_else():
     lane = ready(0, 1)
     first = lane.take(9)
-    lane.put(result(sequence=2), number=2)
+    lane.put(result(sequence=2), at_ns=2)
     again = lane.take(9)
     assert again[:2] == first
     assert [attempt.record.sequence for attempt in again] == [0, 1, 2]
@@ -157,7 +158,7 @@ def test_what_was_sent_cannot_be_dropped():
     lane = ready(0, 1)
     lane.take(1)
     assert lane.drop_oldest().sequence == 1
-    assert (lane.oldest, len(lane)) == (None, 1)
+    assert (lane.oldest_ns, len(lane)) == (None, 1)
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 25))
@@ -178,9 +179,9 @@ def test_no_series_of_faults_loses_or_doubles_a_record(seed, count):
             stream(delayed.pop(0))
         if len(replies) < len(commands) or faults.random() < 0.3:
             continue  # no reply is heard
-        written += [record.sequence for record in lane.settle(replies).written]
+        written += [entry.record.sequence for entry in lane.settle(replies).written]
         if (doubts := lane.doubts) and faults.random() < 0.7:
-            written += [record.sequence for record in lane.resolve([stream(doubt) for doubt in doubts]).written]
+            written += [entry.record.sequence for entry in lane.resolve([stream(doubt) for doubt in doubts]).written]
     for command in delayed:
         stream(command)
     while len(lane):

@@ -32,7 +32,9 @@ async def started(told):
     sinks = []
 
     async def start(url: str, **config) -> RedisSink:
-        sink = RedisSink(RedisConfig(url=url, **config), written=told.on_written, dropped=told.on_dropped)
+        sink = RedisSink(
+            RedisConfig(url=url, **config), written=told.on_written, dropped=told.on_dropped, lost=told.on_lost, found=told.on_found
+        )
         sinks.append(sink)
         await sink.start()
         return sink
@@ -336,11 +338,11 @@ async def test_a_wrong_password_is_named_and_appears_nowhere(redis_server, start
 
 
 async def test_a_callback_that_raises_stops_nothing(redis_server, told):
-    def raises(records, acked_ns):
-        told.on_written(records, acked_ns)
+    def raises(acks):
+        told.on_written(acks)
         raise RuntimeError("a bug of the caller's")
 
-    sink = RedisSink(RedisConfig(url=redis_server.url), written=raises, dropped=told.on_dropped)
+    sink = RedisSink(RedisConfig(url=redis_server.url), written=raises, dropped=told.on_dropped, lost=told.on_lost, found=told.on_found)
     with capture_logs() as logs:
         await sink.start()
         put(sink, [0])

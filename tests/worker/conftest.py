@@ -14,7 +14,8 @@ import time
 import msgspec
 import pytest
 
-from streamd.config.types import Config, reveal
+from streamd.config.redaction import reveal
+from streamd.config.types import Config
 from streamd.worker import main
 from streamd.worker.protocol import FromWorker, Start, Stop
 
