@@ -69,6 +69,10 @@ class EventKind(enum.StrEnum):
     STOPPED = "stopped"
     """The daemon let go of the camera."""
     WORKER_DIED = "worker_died"
+    RELOADED = "reloaded"
+    """A changed configuration is in effect; `detail` says what changed."""
+    RELOAD_FAILED = "reload_failed"
+    """The configuration on disk cannot be used; the one before stays in effect."""
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -116,6 +120,13 @@ class CameraState(Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
-Record = Result | Event | CameraState
+class CameraRemoved(Struct, frozen=True, kw_only=True):
+    """The camera is no longer configured: its state goes. Its results stay."""
+
+    schema: int = SCHEMA_VERSION
+    camera: str
+
+
+Record = Result | Event | CameraState | CameraRemoved
 
 encode = msgspec.json.Encoder().encode

@@ -43,6 +43,7 @@ HOMES = {
     ),
     "torchvision": ("streamd/models/", "streamd/preprocess/", "streamd/bench/"),
     "typer": ("streamd/cli/",),
+    "watchfiles": ("streamd/daemon/watch.py",),
 }
 
 # Written so that this file does not match its own patterns.

@@ -140,6 +140,9 @@ class Load:
         elif message.state.phase not in {Phase.CONNECTING, Phase.STOPPED}:
             self._problem = f"camera {message.state.camera} is {message.state.phase}: {message.state.detail}"
 
+    def worker_released(self, placement: Placement, camera: str) -> None:
+        raise AssertionError(f"{placement.worker} let go of {camera}, and nobody asked")
+
     def worker_counted(self, placement: Placement, message: Counts) -> None:
         self._counts[placement.worker] = message
 

@@ -38,7 +38,7 @@ class Camera:
     def __init__(self, name: str, config: CameraConfig, *, model: str, machine: Machine, on_change: OnChange) -> None:
         self.name = name
         self.ledger = CameraLedger()
-        self._config = config
+        self.config = config
         self._model = model
         self._machine = machine
         self._on_change = on_change
@@ -56,7 +56,7 @@ class Camera:
         while not self._stop.is_set():
             session = Session(
                 self.name,
-                self._config,
+                self.config,
                 model=self._model,
                 machine=self._machine,
                 ledger=self.ledger,
@@ -68,7 +68,7 @@ class Camera:
             except StreamdError as error:
                 if self._stop.is_set():
                     break
-                if self._config.is_file:
+                if self.config.is_file:
                     await self._settled()
                     self._change(Phase.FAILED, session=session.id, error=error)
                     return
@@ -123,7 +123,7 @@ class Camera:
             reason=reason,
             detail=detail,
             retry_in_s=retry_in_s,
-            source=self._config.url,
+            source=self.config.url,
             codec=up.info.codec if up else None,
             width=up.width if up else None,
             height=up.height if up else None,

@@ -17,12 +17,13 @@ class Subject(enum.StrEnum):
     RESULT = "result"
     EVENT = "event"
     STATE = "state"
+    REMOVED = "removed"
 
 
 @app.command()
 def schema(
     subject: Subject = typer.Argument(
-        help="config: streamd.yaml; camera: a file in cameras/; result, event, state: records in Redis and JSON lines."
+        help="config: streamd.yaml; camera: a file in cameras/; result, event, state, removed: records in Redis and JSON lines."
     ),
 ) -> None:
     """Print a JSON Schema (draft 2020-12)."""
@@ -39,7 +40,7 @@ def _schema(subject: Subject) -> dict[str, Any]:
 
     import msgspec
 
-    from streamd.records import CameraState, Event, Result
+    from streamd.records import CameraRemoved, CameraState, Event, Result
 
-    record = {Subject.RESULT: Result, Subject.EVENT: Event, Subject.STATE: CameraState}[subject]
+    record = {Subject.RESULT: Result, Subject.EVENT: Event, Subject.STATE: CameraState, Subject.REMOVED: CameraRemoved}[subject]
     return {"$schema": DIALECT, **msgspec.json.schema(record)}

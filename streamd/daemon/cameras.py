@@ -13,7 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from streamd.config.types import Config
-from streamd.records import CameraState, Event, EventKind, Phase, Record
+from streamd.records import CameraRemoved, CameraState, Event, EventKind, Phase, Record
 from streamd.redact import redact
 
 DONE = frozenset({Phase.ENDED, Phase.FAILED})
@@ -32,17 +32,26 @@ class Cameras:
     def __init__(self, config: Config, *, put: Callable[[Record], None], clock_s: Callable[[], float] = time.monotonic) -> None:
         self._put = put
         self._log = _StateLog(clock_s)
-        now = _now_ms()
-        self.states = {
-            name: CameraState(camera=name, phase=Phase.CONNECTING, since_ms=now, source=redact(camera.url), model=config.model_of(name))
-            for name, camera in config.cameras.items()
-        }
+        self.states = {name: _connecting(config, name) for name in config.cameras}
 
     def started(self) -> None:
         """The daemon takes the cameras up."""
         for state in self.states.values():
             self._put(Event(kind=EventKind.STARTED, camera=state.camera, at_ms=_now_ms()))
             self._put(state)
+
+    def take_up(self, config: Config, name: str) -> None:
+        """A camera that is new, or that begins again with another configuration."""
+        self.states[name] = _connecting(config, name)
+        self._put(Event(kind=EventKind.STARTED, camera=name, at_ms=_now_ms()))
+        self._put(self.states[name])
+
+    def remove(self, name: str) -> None:
+        """It is no longer configured."""
+        if self.states[name].phase is not Phase.STOPPED:
+            self._now(name, Phase.STOPPED, EventKind.STOPPED)
+        del self.states[name]
+        self._put(CameraRemoved(camera=name))
 
     def repeat(self) -> None:
         """Write all states again: a Redis that lost its data has them back, and nothing else changes."""
@@ -62,6 +71,11 @@ class Cameras:
         """Their frames stopped; another process will take them up in `retry_in_s` seconds."""
         for camera in cameras:
             self._now(camera, Phase.DOWN, EventKind.WORKER_DIED, reason="worker_died", detail=detail, retry_in_s=retry_in_s)
+
+    def failed(self, cameras: Iterable[str], *, detail: str) -> None:
+        """No process can take them up as they are configured."""
+        for camera in cameras:
+            self._now(camera, Phase.FAILED, EventKind.FAILED, reason="model", detail=detail)
 
     def stopped(self) -> None:
         """The daemon lets go of all cameras. Their workers may have said so themselves."""
@@ -137,6 +151,11 @@ class _StateLog:
         fields |= {"decoder_reason": state.decoder_reason, "reason": state.reason, "detail": state.detail}
         level = "error" if state.phase is Phase.FAILED else "info"
         getattr(bound, level)(f"camera {state.phase}", **{name: value for name, value in fields.items() if value is not None})
+
+
+def _connecting(config: Config, name: str) -> CameraState:
+    source, model = redact(config.cameras[name].url), config.model_of(name)
+    return CameraState(camera=name, phase=Phase.CONNECTING, since_ms=_now_ms(), source=source, model=model)
 
 
 def _redacted(text: str | None) -> str | None:

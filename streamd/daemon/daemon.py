@@ -20,12 +20,21 @@ Main loop
  9. A worker that says a restart cannot help ends the daemon: exit code 69, with its sentence in the log.
 10. When every camera is `ended` there is nothing left to do: exit code 0; 66 if some are `failed`.
 11. An error of our own ends the daemon: exit code 70.
+Reload
+12. SIGHUP or a changed file of the configuration loads it again, one reload at a time. Cameras that are new start at the worker with the
+    least to do that has their model and GPU, or at a new worker; changed ones begin again when what they received is through; removed
+    ones stop and their state is deleted. No other camera is touched. An event `reloaded` counts them.
+13. A configuration that cannot be used changes nothing: an error in the log, an event `reload_failed`.
+14. `redis`, `jsonl`, `engine` and models that are there stay as they are until a restart; the log and the event say so.
+15. A worker that a reload added and that refuses leaves its cameras `failed`; the daemon goes on.
+16. systemd is told RELOADING=1 with the monotonic time, then READY=1. While models load it is asked for more time.
+17. A worker that speaks but brings no frame further for 30 s although it gets some is killed; clause 6 follows.
 Shutdown
-12. SIGTERM and SIGINT: STOPPING=1, Stop to all workers, `shutdown_timeout` for them to finish, then SIGKILL. No worker is replaced.
+18. SIGTERM and SIGINT: STOPPING=1, Stop to all workers, `shutdown_timeout` for them to finish, then SIGKILL. No worker is replaced.
     Exit code 0, also where some had to be killed.
-13. Every way out but the next two stops the workers so, then says `stopped` of each camera that is not done, then flushes the sink.
-14. A second signal: SIGKILL to all workers at once, nothing is flushed, exit code 128 + its number.
-15. When the parent is killed, each worker sees the end of its channel, and goes.
+19. Every way out but the next two stops the workers so, then says `stopped` of each camera that is not done, then flushes the sink.
+20. A second signal: SIGKILL to all workers at once, nothing is flushed, exit code 128 + its number.
+21. When the parent is killed, each worker sees the end of its channel, and goes.
 """
 
 from __future__ import annotations
@@ -41,18 +50,20 @@ import structlog
 
 from streamd import __version__, eventloop
 from streamd import log as logging
-from streamd.config import load, secrets
+from streamd.config import find, load, secrets
 from streamd.config.redaction import reveal
 from streamd.config.types import Config
 from streamd.daemon.cameras import Cameras
+from streamd.daemon.fleet import Fleet
 from streamd.daemon.notify import Notifier
-from streamd.daemon.placement import Placement, place, visible_gpus
+from streamd.daemon.placement import Placement, visible_gpus
+from streamd.daemon.reloading import Reloads
+from streamd.daemon.sink import parent_sink
+from streamd.daemon.status import Status
 from streamd.daemon.supervisor import Supervisor, Timing, WorkerRefused
-from streamd.records import Phase, Record
+from streamd.records import Phase
 from streamd.redact import add_secrets, redact
-from streamd.sinks import build, spool_place
 from streamd.sinks.base import Sink
-from streamd.types import DropReason
 from streamd.worker.protocol import Changed, Counts, Start
 
 WORKER_ARGV = (sys.executable, "-m", "streamd.worker")
@@ -62,31 +73,22 @@ _WORKERS_SHARE = 0.9
 """Of `shutdown_timeout`, what the workers are told; the rest is for their exit."""
 _LEAST_FLUSH_S = 1.0
 _REPEAT_STATES_S = 30.0
-_SPOOL_SHARE = 0.1
-"""Of `spool.max_bytes`: for events, which are few."""
 
 log = structlog.get_logger()
 
 
 def run(path: Path | None, *, log_level: str, log_json: bool | None) -> int:
     """Load the configuration at `path` (None: on the search path), run until the end, return the exit code. Raises ConfigError."""
+    path = find(path)
     config = load(path)
     add_secrets(secrets(config))
     logging.configure(level=log_level, json=log_json)
-    return eventloop.run(_serve(config, log_level=log_level, log_json=logging.is_json(asked=log_json)))
 
+    async def serve() -> int:
+        as_json = logging.is_json(asked=log_json)
+        return await Daemon(config, path, sink=parent_sink(config), log_level=log_level, log_json=as_json).run()
 
-async def _serve(config: Config, *, log_level: str, log_json: bool) -> int:
-    def dropped(records: Sequence[Record]) -> None:
-        log.warning("events were given up: the sinks are away and the queue is full", count=len(records))
-
-    def lost(_camera: str | None, count: int, reason: DropReason) -> None:
-        log.warning("records that waited on disk were given up", count=count, reason=reason)
-
-    # What is left of cameras that are gone from the configuration, and events, are this process's to send.
-    spool = spool_place(config, owns=lambda camera: camera not in config.cameras, share=_SPOOL_SHARE)
-    sink = build(config, written=lambda _acks: None, dropped=dropped, lost=lost, found=lambda _camera, _count: None, spool=spool)
-    return await Daemon(config, sink=sink, log_level=log_level, log_json=log_json).run()
+    return eventloop.run(serve())
 
 
 class Daemon:
@@ -95,6 +97,7 @@ class Daemon:
     def __init__(
         self,
         config: Config,
+        path: Path,
         *,
         sink: Sink,
         log_level: str = "info",
@@ -102,15 +105,22 @@ class Daemon:
         worker_argv: Sequence[str] = WORKER_ARGV,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
-        self._config = config
+        """`path`: streamd.yaml, which `config` was loaded from."""
         self._sink = sink
         self._log_level = log_level
         self._log_json = log_json
         self._cameras = Cameras(config, put=sink.put)
         self._notifier = Notifier(os.environ)
-        gpus = visible_gpus(os.environ)
-        self._workers = [Supervisor(placement, listener=self, argv=worker_argv, timing=timing) for placement in place(config, gpus=gpus)]
-        self._lives: list[asyncio.Task[None]] = []
+
+        def new(placement: Placement) -> Supervisor:
+            return Supervisor(placement, listener=self, argv=worker_argv, timing=timing)
+
+        self._fleet = Fleet(config, self._cameras, gpus=visible_gpus(os.environ), new=new)
+        self._first = frozenset(self._fleet.workers)
+        """Those that the start waits for."""
+        self.reloads = Reloads(path, self._fleet, put=sink.put, notifier=self._notifier)
+        self._status = Status(self._notifier, self._cameras)
+        self._lives: dict[asyncio.Task[None], Supervisor] = {}
         self._ready: set[str] = set()
         self._signals = 0
 
@@ -119,14 +129,19 @@ class Daemon:
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reloads.ask)
         await self._sink.start()
         try:
-            repeating = asyncio.create_task(self._repeat_states())
+            besides = [asyncio.create_task(run) for run in (self._repeat_states(), self._status.run(), self.reloads.run())]
+            for task in besides:
+                task.add_done_callback(self._besides_over)
             try:
                 self._start_up()
                 code = await self._main_loop()
             finally:
-                repeating.cancel()
+                for task in besides:
+                    task.cancel()
+                await asyncio.gather(*besides, return_exceptions=True)
                 await self._shutdown()
         except Exception:
             log.exception("internal error")
@@ -138,24 +153,26 @@ class Daemon:
         log.info(
             "starting",
             version=__version__,
-            cameras=len(self._config.cameras),
-            workers=len(self._workers),
-            device=self._config.engine.device,
+            cameras=len(self._fleet.config.cameras),
+            workers=len(self._fleet.workers),
+            device=self._fleet.config.engine.device,
             pid=os.getpid(),
         )
         self._cameras.started()
         self._notifier.status("loading models")
-        for worker in self._workers:
-            life = asyncio.create_task(worker.run())
-            life.add_done_callback(self._life_over)
-            self._lives.append(life)
+        self._fleet.launch_with(self._launch)
+
+    def _launch(self, worker: Supervisor) -> None:
+        life = asyncio.create_task(worker.run())
+        self._lives[life] = worker
+        life.add_done_callback(self._life_over)
 
     async def _main_loop(self) -> int:
         while True:
             over, _ = await asyncio.wait({self._over}, timeout=self._notifier.watchdog_interval_s)
             if over:
                 return self._over.result()
-            if not any(worker.hangs for worker in self._workers):
+            if not any(worker.hangs for worker in self._fleet.workers):
                 self._notifier.watchdog()
 
     async def _repeat_states(self) -> None:
@@ -163,13 +180,18 @@ class Daemon:
             await asyncio.sleep(_REPEAT_STATES_S)
             self._cameras.repeat()
 
+    def _besides_over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("internal error", exc_info=error)
+            self._end(os.EX_SOFTWARE)
+
     async def _shutdown(self) -> None:
         now_s = asyncio.get_running_loop().time
-        timeout_s = self._config.engine.shutdown_timeout
+        timeout_s = self._fleet.config.engine.shutdown_timeout
         deadline_s = now_s() + timeout_s
         self._notifier.stopping()
         log.info("stopping", timeout_s=timeout_s)
-        for worker in self._workers:
+        for worker in self._fleet.workers:
             worker.stop(timeout_s=_WORKERS_SHARE * timeout_s)
         try:
             await self._let_workers_finish(timeout_s)
@@ -186,7 +208,7 @@ class Daemon:
         _, late = await asyncio.wait(self._lives, timeout=timeout_s)
         if late:
             log.warning("workers did not stop in time and are killed", count=len(late), timeout_s=timeout_s)
-        for worker in self._workers:
+        for worker in self._fleet.workers:
             worker.kill()
         await asyncio.gather(*self._lives, return_exceptions=True)
 
@@ -202,13 +224,20 @@ class Daemon:
             self._end(os.EX_OK)
             return
         log.warning("second signal received, leaving at once", signal=name)
-        for worker in self._workers:
+        for worker in self._fleet.workers:
             worker.kill()
         # Not by an exception: whatever waits (a flush, a name look-up in a thread) would be waited for.
         os._exit(128 + number)
 
     def _life_over(self, life: asyncio.Task[None]) -> None:
+        worker = self._lives.pop(life)
+        self._status.forget(worker.placement.worker)
         error = None if life.cancelled() else life.exception()
+        if not self._over.done() and (error is None or (isinstance(error, WorkerRefused) and worker not in self._first)):
+            self._fleet.over(worker)
+            if error is not None:
+                log.error("cameras cannot run", worker=worker.placement.worker, reason=redact(str(error)))
+                self._cameras.failed(worker.placement.cameras, detail=str(error))
         if error is None or self._over.done():
             return
         if isinstance(error, WorkerRefused):
@@ -224,12 +253,13 @@ class Daemon:
         cameras = self._cameras.unfinished(placement.cameras)
         if not cameras:
             return None
-        config = reveal(self._config)
+        self._fleet.started(placement, cameras)
+        config = reveal(self._fleet.config)
         return Start(
             worker=placement.worker,
             config=config,
             cameras=cameras,
-            workers=len(self._workers),
+            workers=len(self._fleet.workers),
             log_level=self._log_level,
             log_json=self._log_json,
         )
@@ -237,28 +267,31 @@ class Daemon:
     def worker_ready(self, placement: Placement) -> None:
         if placement.worker not in self._ready:
             self._ready.add(placement.worker)
-            if len(self._ready) == len(self._workers):
+            if not self._notifier.is_ready and self._ready >= {worker.placement.worker for worker in self._first}:
                 self._notifier.ready()
-                self._say_status()
-                log.info("ready", workers=len(self._workers))
+                self._status.say()
+                log.info("ready", workers=len(self._ready))
 
     def worker_changed(self, message: Changed) -> None:
         self._cameras.changed(message.state, message.event)
-        self._say_status()
+        self._status.say()
         if not self._cameras.unfinished(self._cameras.states):
             failed = self._cameras.count(Phase.FAILED)
             log.info("every camera is done", ended=self._cameras.count(Phase.ENDED), failed=failed)
             self._end(os.EX_NOINPUT if failed else os.EX_OK)
 
     def worker_counted(self, placement: Placement, message: Counts) -> None:
-        pass  # the ledgers are for whoever measures; the supervisor has taken the heartbeat
+        self._status.counted(placement.worker, message)
+
+    def worker_released(self, placement: Placement, camera: str) -> None:
+        self._fleet.let_go(placement, camera)
+        self._status.say()
 
     def worker_died(self, placement: Placement, *, detail: str, retry_in_s: float) -> None:
         cameras = self._cameras.unfinished(placement.cameras)
         detail = redact(f"worker {placement.worker}: {detail}")
         log.error("worker died", worker=placement.worker, detail=detail, cameras=len(cameras), retry_in_s=retry_in_s)
         self._cameras.worker_died(cameras, detail=detail, retry_in_s=retry_in_s)
-        self._say_status()
-
-    def _say_status(self) -> None:
-        self._notifier.status(f"{self._cameras.count(Phase.UP)} of {len(self._cameras.states)} cameras up")
+        self._fleet.worker_died(placement.worker)
+        self._status.forget(placement.worker)
+        self._status.say()

@@ -1,8 +1,9 @@
-"""What systemd is told, see sd_notify(3): ready, status, watchdog, stopping. Without $NOTIFY_SOCKET everything here does nothing."""
+"""What systemd is told, see sd_notify(3): ready, status, watchdog, reloading, stopping. Without $NOTIFY_SOCKET nothing happens."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 
 import sdnotify
@@ -13,10 +14,24 @@ class Notifier:
         # sdnotify reads the environment itself, and leaks its socket where there is no address.
         self._systemd = sdnotify.SystemdNotifier() if environ.get("NOTIFY_SOCKET") else None
         self._status: str | None = None
+        self.is_ready = False
         self.watchdog_interval_s = _watchdog_interval_s(environ) if self._systemd else None
         """How often to call `watchdog`: a third of the deadline that systemd set; None where it set none for this process."""
 
+    def extend_start(self, seconds: float) -> None:
+        """Models load: systemd is to wait `seconds` from now on at least."""
+        self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
+
+    def reloading(self) -> None:
+        if self.is_ready:
+            self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def reloaded(self) -> None:
+        if self.is_ready:
+            self._send("READY=1")
+
     def ready(self) -> None:
+        self.is_ready = True
         self._send("READY=1")
 
     def stopping(self) -> None:

@@ -66,7 +66,7 @@ def place(config: Config, *, gpus: Sequence[Gpu]) -> list[Placement]:
     Raises ConfigError, which names the camera, where one is pinned to a GPU that is not there.
     """
     engine = config.engine
-    usable = [] if engine.device == "cpu" else list(gpus)
+    usable = _usable(config, gpus)
     loads = {name: frames_per_s(camera) for name, camera in config.cameras.items()}
     pinned = _pinned(config, usable)
     bins = _used(usable, pinned, engine) or [Gpu("")]
@@ -76,6 +76,15 @@ def place(config: Config, *, gpus: Sequence[Gpu]) -> list[Placement]:
         for cameras in _spread({name: loads[name] for name in share}, count):
             placements.append(Placement(f"w{len(placements)}", tuple(cameras), gpu.name if len(usable) > 1 else None))
     return placements
+
+
+def pinned_gpus(config: Config, *, gpus: Sequence[Gpu]) -> dict[str, str]:
+    """By camera, the GPU that it names, in the words of a Placement. Raises ConfigError where there is no such GPU."""
+    return {name: gpu.name for name, gpu in _pinned(config, _usable(config, gpus)).items()} if len(gpus) > 1 else {}
+
+
+def _usable(config: Config, gpus: Sequence[Gpu]) -> list[Gpu]:
+    return [] if config.engine.device == "cpu" else list(gpus)
 
 
 def _pinned(config: Config, gpus: Sequence[Gpu]) -> dict[str, Gpu]:

@@ -17,8 +17,9 @@ from typing import Protocol
 import structlog
 
 from streamd.daemon.placement import Placement
+from streamd.daemon.progress import Progress
 from streamd.errors import StreamdError
-from streamd.worker.protocol import Changed, Channel, Counts, Failed, FromWorker, Ready, Start, Stop
+from streamd.worker.protocol import Changed, Channel, Counts, Failed, FromWorker, Ready, Released, Start, Stop, Update
 
 log = structlog.get_logger()
 
@@ -42,6 +43,8 @@ class Timing:
     """A worker that was ready for this long starts again with the first wait."""
     silence: float = 10.0
     """A worker that was ready and then says nothing for this long hangs. It speaks each second."""
+    stuck: float = 30.0
+    """A worker that speaks, gets frames, and for this long brings none of them further, hangs too."""
     exit: float = 5.0
     """A process that closed its end of the channel is given this long to be gone."""
 
@@ -57,6 +60,8 @@ class Listener(Protocol):
 
     def worker_changed(self, message: Changed) -> None: ...
 
+    def worker_released(self, placement: Placement, camera: str) -> None: ...
+
     def worker_counted(self, placement: Placement, message: Counts) -> None: ...
 
     def worker_died(self, placement: Placement, *, detail: str, retry_in_s: float) -> None: ...
@@ -66,7 +71,8 @@ class Supervisor:
     """Holds one worker. `run` is its life; the other methods may be called at any time from the same loop."""
 
     def __init__(self, placement: Placement, *, listener: Listener, argv: Sequence[str], timing: Timing) -> None:
-        self._placement = placement
+        self.placement = placement
+        """Its share of the cameras; the daemon changes it."""
         self._listener = listener
         self._argv = argv
         self._timing = timing
@@ -78,11 +84,12 @@ class Supervisor:
         self._killed = False
         self._ready_at_s: float | None = None
         self._silent_s = 0.0
+        self._stuck: str | None = None
 
     async def run(self) -> None:
         """Until `stop`, or until none of its cameras is left when its process ends. Raises WorkerRefused."""
         waits = self._waits()
-        while (start := self._listener.start_message(self._placement)) is not None and not self._stop_asked.is_set():
+        while (start := self._listener.start_message(self.placement)) is not None and not self._stop_asked.is_set():
             detail = await self._one_process(start)
             if self._stop_asked.is_set():
                 self._log.debug("worker stopped", detail=detail)
@@ -90,11 +97,21 @@ class Supervisor:
             if self._ready_for_s() >= self._timing.healthy_after:
                 waits = self._waits()
             wait_s = next(waits)
-            self._listener.worker_died(self._placement, detail=detail, retry_in_s=wait_s)
+            self._listener.worker_died(self.placement, detail=detail, retry_in_s=wait_s)
             try:
                 await asyncio.wait_for(self._stop_asked.wait(), wait_s)
             except TimeoutError:
                 continue
+
+    @property
+    def has_process(self) -> bool:
+        """Whether there is one that was given Start, and will hear of updates."""
+        return self._channel is not None
+
+    def tell(self, message: Update) -> None:
+        """To the process that is there; a later one gets the same with Start."""
+        if self._channel is not None:
+            self._channel.send(message)
 
     def stop(self, *, timeout_s: float) -> None:
         """Ask the process to finish within `timeout_s` seconds; there will be no other one."""
@@ -111,8 +128,8 @@ class Supervisor:
 
     @property
     def hangs(self) -> bool:
-        """Whether a process that was ready is there and silent for too long."""
-        return self._silent_s >= self._timing.silence
+        """Whether a process that was ready is there, and silent or without progress for too long."""
+        return self._stuck is not None or self._silent_s >= self._timing.silence
 
     def _waits(self) -> Iterator[float]:
         wait_s = self._timing.first_wait
@@ -125,7 +142,8 @@ class Supervisor:
 
     async def _one_process(self, start: Start) -> str:
         """From spawn to exit; returns a sentence on why it ended. Whatever happens, the process is gone afterwards."""
-        self._ready_at_s, self._silent_s = None, 0.0
+        self._ready_at_s, self._silent_s, self._stuck = None, 0.0, None
+        self._progress = Progress(limit_s=self._timing.stuck)
         try:
             process, channel = await self._spawn()
         except OSError as error:
@@ -145,7 +163,7 @@ class Supervisor:
             if process.returncode is None:
                 process.kill()
             await process.wait()
-            self._process, self._silent_s = None, 0.0
+            self._process, self._silent_s, self._stuck = None, 0.0, None
             await channel.close()
 
     async def _spawn(self) -> tuple[Process, Channel]:
@@ -153,8 +171,8 @@ class Supervisor:
         # that each worker sees the end of file when we die. A session of its own: Ctrl-C on the terminal is for us, we tell the workers.
         ours, theirs = socket.socketpair()
         environ = dict(os.environ)
-        if self._placement.gpu is not None:
-            environ["CUDA_VISIBLE_DEVICES"] = self._placement.gpu
+        if self.placement.gpu is not None:
+            environ["CUDA_VISIBLE_DEVICES"] = self.placement.gpu
         with theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -202,11 +220,14 @@ class Supervisor:
                 case Ready(device):
                     self._ready_at_s = asyncio.get_running_loop().time()
                     self._log.info("worker ready", device=device)
-                    self._listener.worker_ready(self._placement)
+                    self._listener.worker_ready(self.placement)
                 case Changed():
                     self._listener.worker_changed(message)
+                case Released(camera):
+                    self._listener.worker_released(self.placement, camera)
                 case Counts():
-                    self._listener.worker_counted(self._placement, message)
+                    self._stuck = self._stuck or self._progress.counted(message, asyncio.get_running_loop().time())
+                    self._listener.worker_counted(self.placement, message)
                 case Failed(said, retry):
                     if not retry:
                         raise WorkerRefused(said)
@@ -218,7 +239,7 @@ class Supervisor:
             await asyncio.sleep(tick_s)
             if self._ready_at_s is not None:
                 self._silent_s += tick_s
-        return f"silent for {self._timing.silence:g} s"
+        return self._stuck or f"silent for {self._timing.silence:g} s"
 
 
 def _how_it_ended(process: Process) -> str:

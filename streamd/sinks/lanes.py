@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from streamd.records import CameraState, Event, Record, Result
+from streamd.records import Event, Record, Result
 from streamd.redisio import Backoff, Command, Reply, ServerError
 from streamd.sinks.payload import payload
 
@@ -255,7 +255,7 @@ class StreamLane:
     def _attempt(self, entry: Entry) -> Attempt:
         record = entry.record
         assert self._last is not None
-        assert not isinstance(record, CameraState)
+        assert isinstance(record, Result | Event)
         if entry.entry_id is not None:
             entry.is_repeated = True
             self._last = max(self._last, entry.entry_id)

@@ -6,9 +6,14 @@ import json
 
 import msgspec
 
-from streamd.records import CameraState, Event, Record, Result, encode
+from streamd.records import CameraRemoved, CameraState, Event, Record, Result, encode
 
-_TYPES: dict[type, bytes] = {Result: b'{"type":"result",', Event: b'{"type":"event",', CameraState: b'{"type":"state",'}
+_TYPES: dict[type, bytes] = {
+    Result: b'{"type":"result",',
+    Event: b'{"type":"event",',
+    CameraState: b'{"type":"state",',
+    CameraRemoved: b'{"type":"removed",',
+}
 
 
 def payload(record: Record) -> bytes:
@@ -20,5 +25,5 @@ def payload(record: Record) -> bytes:
 
 
 def line(record: Record) -> bytes:
-    """`payload` with `type` (`result`, `event` or `state`, as in `streamd schema`) as its first key, and a line feed."""
+    """`payload` with `type` (`result`, `event`, `state` or `removed`, as in `streamd schema`) as its first key, and a line feed."""
     return _TYPES[type(record)] + payload(record)[1:] + b"\n"

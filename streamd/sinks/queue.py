@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from streamd.config.types import RedisConfig
-from streamd.records import CameraState, Event, Record, Result
+from streamd.records import CameraRemoved, CameraState, Event, Record, Result
 from streamd.sinks.lanes import Lane, StreamLane
 from streamd.sinks.states import StatesLane
 
@@ -44,7 +44,7 @@ class Queue:
         """Queue a record. An older state of the same camera that still waits is replaced. Returns a record that makes way: with `refuse`
         this one, if others of its lane are on disk; the oldest result, or where there is none the oldest event, if memory is full.
         """
-        if isinstance(record, CameraState):
+        if isinstance(record, CameraState | CameraRemoved):
             before = len(self._states)
             self._states.put(record)
             self.in_memory += len(self._states) - before

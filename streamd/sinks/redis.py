@@ -7,7 +7,7 @@ Keys and fields (all values are text):
     {prefix}:cameras            hash     camera -> a CameraState as JSON
 
 With `pubsub` each `data` is also published on a channel named like its key; that is best effort, and after a failure may come twice.
-The user needs the commands XADD, XINFO and XRANGE on the streams, HSET on the hash, and PUBLISH for `pubsub`.
+The user needs the commands XADD, XINFO and XRANGE on the streams, HSET and HDEL on the hash, and PUBLISH for `pubsub`.
 
 One task owns the connection. It sends whatever waits, at once, in a pipeline; while replies are under way the next pipeline collects.
 A connection that fails, or whose use is cancelled, is never used again. See streamd/sinks/lanes.py for why nothing is lost or doubled.

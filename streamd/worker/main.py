@@ -8,6 +8,8 @@ Life cycle (if the code differs, that is a bug):
 5. The engine fails (a CUDA fault, say): nothing is published any more; Failed with `retry` is sent; exit code 70.
 6. A model or the device is not to be had: Failed without `retry` is sent; exit code 69.
 7. SIGTERM and SIGINT are ignored: they reach the whole process group, and the daemon says what they mean.
+8. Update: cameras that are new start, changed ones stop and start again once what they received is through, those left out stop, and
+   Released is sent of each. The others do not notice. While models load the latest Update waits.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from streamd import log as logging
 from streamd.config import secrets
 from streamd.config.types import Config
 from streamd.errors import DeviceError, ModelError
-from streamd.worker.protocol import Channel, Failed, Ready, Start, Stop, ToWorker
+from streamd.worker.protocol import Channel, Failed, Ready, Start, Stop, ToWorker, Update
 from streamd.worker.worker import Worker
 
 log = structlog.get_logger(__name__)
@@ -70,7 +72,7 @@ async def _serve(fd: int) -> int:
     redact.add_secrets(secrets(config))
     failure = asyncio.Event()
     worker = Worker(config, start.cameras, workers=start.workers, on_change=channel.send, on_failure=failure.set)
-    following = asyncio.create_task(_next_stop(channel))
+    following = asyncio.create_task(_next_stop(channel, worker))
     loading = asyncio.create_task(worker.load())
     await asyncio.wait({following, loading}, return_when=asyncio.FIRST_COMPLETED)
     if not loading.done():
@@ -86,9 +88,12 @@ async def _serve(fd: int) -> int:
     return await _run(worker, channel, following, failure)
 
 
-async def _next_stop(channel: Channel) -> Stop | None:
-    """The daemon's Stop; None when it is gone."""
-    message = await channel.receive()
+async def _next_stop(channel: Channel, worker: Worker) -> Stop | None:
+    """The daemon's Stop; None when it is gone. Updates on the way are passed on."""
+    while isinstance(message := await channel.receive(), Update):
+        config = Config.model_validate(message.config)
+        redact.add_secrets(secrets(config))
+        worker.update(config, message.cameras)
     return message if isinstance(message, Stop) else None
 
 

@@ -30,6 +30,16 @@ class Start(Struct, tag=True, frozen=True):
     log_json: bool = True
 
 
+class Update(Struct, tag=True, frozen=True):
+    """To a worker, any time after Start: the whole new configuration, and which of its cameras are this worker's now.
+
+    Its models are those of Start, so no camera here has another one.
+    """
+
+    config: dict[str, Any]
+    cameras: list[str]
+
+
 class Stop(Struct, tag=True, frozen=True):
     """To a worker: stop the sources, finish what is in flight within `timeout_s`, and exit."""
 
@@ -56,6 +66,12 @@ class Changed(Struct, tag=True, frozen=True):
     event: Event | None = None
 
 
+class Released(Struct, tag=True, frozen=True):
+    """From a worker: a camera that an Update left out is gone from here, and its results are written."""
+
+    camera: str
+
+
 class Counts(Struct, tag=True, frozen=True):
     """From a worker, each second: the ledgers of its cameras. It is the heartbeat too."""
 
@@ -73,8 +89,8 @@ class Counts(Struct, tag=True, frozen=True):
     """Decoder sessions that cameras in key-frame mode share."""
 
 
-ToWorker = Start | Stop
-FromWorker = Ready | Failed | Changed | Counts
+ToWorker = Start | Update | Stop
+FromWorker = Ready | Failed | Changed | Released | Counts
 
 _encode = msgspec.msgpack.Encoder().encode
 

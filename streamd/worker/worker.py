@@ -22,7 +22,7 @@ from streamd.histogram import DurationHistogram
 from streamd.records import CameraState, Event, Record, Result
 from streamd.sinks.base import Ack
 from streamd.types import DropReason, FrameRef, Scores
-from streamd.worker.protocol import Changed, Counts
+from streamd.worker.protocol import Changed, Counts, Released
 from streamd.worker.results import result_of
 
 log = structlog.get_logger(__name__)
@@ -43,11 +43,17 @@ class Worker:
         cameras: Sequence[str],
         *,
         workers: int,
-        on_change: Callable[[Changed], None],
+        on_change: Callable[[Changed | Released], None],
         on_failure: Callable[[], None],
     ) -> None:
         self._config = config
         self._names = cameras
+        self._pending: tuple[Config, Sequence[str]] | None = None
+        """An update that came while models loaded."""
+        self._wanted: dict[str, CameraConfig] = {}
+        """What each camera should run with; `model` is filled in."""
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._has_started = self._is_stopping = False
         self._workers = workers
         self._on_change = on_change
         self._on_failure = on_failure
@@ -61,6 +67,8 @@ class Worker:
             spool=sinks.spool_place(config, owns=set(cameras).__contains__, share=0.9 / workers),
         )
         self._cameras: dict[str, Camera] = {}
+        self._models: dict[str, str] = {}
+        """The models of these, by camera."""
         self._runs: set[asyncio.Task[None]] = set()
         self._latency = DurationHistogram()
 
@@ -107,18 +115,65 @@ class Worker:
         """Start the sinks and the cameras."""
         self._pool.start()
         self._runs.add(self._loop.create_task(self._sink.start()))
+        self._has_started = True
+        self.update(*(self._pending or (self._config, self._names)))
+
+    def update(self, config: Config, names: Sequence[str]) -> None:
+        """From now on run these cameras of `config`: see clause 8 in main.py. Before `start` it is only noted."""
+        if not self._has_started:
+            self._pending = config, names
+            return
+        before = self._wanted.keys() | set(self._names)
+        self._config, self._names = config, names
+        for name in before - set(names):
+            self._wanted.pop(name, None)
+            if name in self._lives:
+                self._cameras[name].stop()
+            else:
+                self._release(name)
         start_after_s = 0.0
-        for name in self._names:
-            camera = Camera(
-                name,
-                self._config.cameras[name],
-                model=self._config.model_of(name),
-                machine=self._machine,
-                on_change=self._changed,
-            )
-            self._cameras[name] = camera
-            self._runs.add(self._loop.create_task(camera.run(start_after_s=start_after_s)))
-            start_after_s += self._apart_s(self._config.cameras[name])
+        for name in names:
+            camera = config.cameras[name].model_copy(update={"model": config.model_of(name)})
+            if self._wanted.get(name) == camera:
+                continue
+            self._wanted[name] = camera
+            if name in self._lives:
+                self._cameras[name].stop()
+                continue
+            self._lives[name] = self._loop.create_task(self._live(self._new_camera(name), start_after_s))
+            self._runs.add(self._lives[name])
+            start_after_s += self._apart_s(camera)
+
+    def _new_camera(self, name: str) -> Camera:
+        """With the configuration that is wanted now; the counts of the one before go on."""
+        wanted = self._wanted[name]
+        camera = Camera(name, wanted, model=str(wanted.model), machine=self._machine, on_change=self._changed)
+        if name in self._cameras:
+            camera.ledger = self._cameras[name].ledger
+        self._cameras[name] = camera
+        self._models[name] = str(wanted.model)
+        return camera
+
+    async def _live(self, camera: Camera, start_after_s: float) -> None:
+        """One camera, with one configuration after the other, until it is done or not wanted any more."""
+        name = camera.name
+        try:
+            while True:
+                await camera.run(start_after_s=start_after_s)
+                if self._is_stopping or self._wanted.get(name) is camera.config:
+                    return
+                if name not in self._wanted:
+                    self._release(name)
+                    return
+                camera, start_after_s = self._new_camera(name), 0.0
+        finally:
+            self._runs.discard(self._lives.pop(name))
+
+    def _release(self, name: str) -> None:
+        """Nothing of it is in flight any more."""
+        self._cameras.pop(name, None)
+        self._models.pop(name, None)
+        self._on_change(Released(name))
 
     def _apart_s(self, camera: CameraConfig) -> float:
         """From one camera's start to the next one's."""
@@ -127,10 +182,11 @@ class Worker:
 
     async def stop(self, *, deadline_s: float) -> None:
         """Let everything that was received go through, until the monotonic time `deadline_s` at the latest."""
+        self._is_stopping = True
         for camera in self._cameras.values():
             camera.stop()
         total_s = max(0.0, deadline_s - time.monotonic())
-        _, late = await asyncio.wait(self._runs, timeout=total_s * (1 - _FLUSH_SHARE))
+        _, late = await asyncio.wait(set(self._runs), timeout=total_s * (1 - _FLUSH_SHARE))
         for run in late:
             run.cancel()
         if late:
@@ -173,7 +229,7 @@ class Worker:
         if self._engine.failure is not None:
             return
         for score in scores:
-            name = self._config.model_of(score.ref.camera)
+            name = self._models[score.ref.camera]
             ledger = self._cameras[score.ref.camera].ledger
             result = result_of(
                 score,
@@ -197,11 +253,11 @@ class Worker:
 
     def _found(self, camera: str | None, count: int) -> None:
         """Earlier processes left results of a camera in the spool: they are in flight again."""
-        if camera is not None:
+        if camera in self._cameras:
             self._cameras[camera].ledger.received(count)
 
     def _lost(self, camera: str | None, count: int, reason: DropReason) -> None:
-        if camera is not None:
+        if camera in self._cameras:
             self._cameras[camera].ledger.dropped(reason, count)
 
 

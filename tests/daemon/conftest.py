@@ -42,15 +42,34 @@ class RunningDaemon:
         config = {
             "models": {"imagenet": {"torchvision": "resnet50"}},
             "engine": {"device": "cpu", "workers": workers, "shutdown_timeout": shutdown_timeout},
-            "cameras": {name: {"url": "rtsp://door.example/1", "username": "cam", "password": "S3cr@t"} for name in cameras},
         }
-        given = {"folder": str(folder), "config": config, "timing": {"first_wait": 0.05, **timing}, "sink": sink, "killable": killable}
+        (folder / "configs" / "cameras").mkdir(parents=True)
+        self.write_main(config)
+        for name in cameras:
+            self.write_camera(name)
+        given = {"folder": str(folder), "timing": {"first_wait": 0.05, **timing}, "sink": sink, "killable": killable}
         self._log = (folder / "log").open("w")
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), json.dumps(given)],
             stderr=self._log,
             env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **env},
         )
+
+    def write_main(self, config):
+        (self.folder / "configs" / "streamd.yaml").write_text(json.dumps(config))  # JSON is YAML
+
+    def write_camera(self, name, **keys):
+        camera = {"url": "rtsp://door.example/1", "username": "cam", "password": "S3cr@t", **keys}
+        beside = self.camera_file(name).with_suffix(".tmp")  # as editors do
+        beside.write_text(json.dumps(camera))
+        beside.rename(self.camera_file(name))
+
+    def camera_file(self, name):
+        return self.folder / "configs" / "cameras" / f"{name}.yaml"
+
+    @property
+    def updates(self):
+        return self._facts("updates")
 
     def _facts(self, name):
         path = self.folder / name

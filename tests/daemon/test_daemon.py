@@ -1,5 +1,6 @@
 """The life-cycle contract of streamd/daemon/daemon.py, clause by clause: a real daemon, real processes, real signals, fake workers."""
 
+import json
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ from streamd.errors import ConfigError
 
 def test_a_configuration_that_cannot_be_used_is_an_error_before_anything_starts(tmp_path, monkeypatch):
     (tmp_path / "streamd.yaml").write_text("models: {}\n")
-    monkeypatch.setattr(module, "_serve", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr(module, "Daemon", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(ConfigError):
         module.run(tmp_path, log_level="info", log_json=True)
 
@@ -227,6 +228,145 @@ def test_an_error_of_our_own_ends_the_daemon_with_70(start_daemon, sink):
 # 12
 
 
+def wait_for_event(daemon, eventually, kind, times=1):
+    return eventually(
+        lambda: len(found := [event for event in daemon.records("Event") if event["kind"] == kind]) >= times and found[-1],
+        f"event {kind}; log: {daemon.log}",
+    )
+
+
+def test_cameras_come_and_go_while_the_others_are_not_touched(start_daemon, eventually):
+    daemon = start_daemon("steady-1", "steady-2", "steady-3")
+    daemon.wait_until_phase("up", "steady-1", "steady-2", "steady-3")
+    daemon.write_camera("steady-4")
+    daemon.wait_until_phase("up", "steady-4")
+    daemon.write_camera("steady-2", fps=2)
+    assert wait_for_event(daemon, eventually, "reloaded", times=2)["detail"] == "0 added, 1 changed, 0 removed"
+    daemon.camera_file("steady-3").unlink()
+    assert wait_for_event(daemon, eventually, "reloaded", times=3)["detail"] == "0 added, 0 changed, 1 removed"
+    eventually(lambda: daemon.records("CameraRemoved", "steady-3"), "the state deleted")
+    assert daemon.events("steady-3") == ["started", "up", "stopped"]
+    assert daemon.events("steady-4") == ["started", "up"]
+    assert daemon.phases("steady-1") == ["connecting", "up"]
+    assert daemon.updates[-1]["cameras"] == ["steady-1", "steady-2", "steady-4"]
+    assert daemon.updates[-1]["config"]["cameras"]["steady-2"]["fps"] == 2
+    assert len(daemon.lives) == 1
+
+
+def test_a_worker_that_dies_later_is_given_the_new_configuration(start_daemon, eventually):
+    daemon = start_daemon("steady-1")
+    daemon.wait_until_phase("up", "steady-1")
+    daemon.write_camera("steady-2")
+    daemon.wait_until_phase("up", "steady-2")
+    os.kill(daemon.lives[0]["pid"], signal.SIGKILL)
+    assert daemon.wait_for_lives(2)[1]["cameras"] == ["steady-1", "steady-2"]
+
+
+def test_the_link_that_kubernetes_swaps_is_seen(start_daemon, eventually):
+    daemon = start_daemon("steady-1", "steady-2")
+    daemon.wait_until_phase("up", "steady-1")
+    cameras = daemon.folder / "configs" / "cameras"
+    text = daemon.camera_file("steady-1").read_text()
+    for number, url in enumerate(("door.example/1", "door.example/2")):
+        (cameras / f"..{number}").mkdir()
+        (cameras / f"..{number}" / "steady-1.yaml").write_text(text.replace("door.example/1", url))
+    (cameras / "..data").symlink_to("..0")
+    daemon.camera_file("steady-1").unlink()
+    daemon.camera_file("steady-1").symlink_to("..data/steady-1.yaml")
+    daemon.wait_for_log("the configuration did not change")
+    (cameras / "..next").symlink_to("..1")
+    (cameras / "..next").rename(cameras / "..data")
+    assert wait_for_event(daemon, eventually, "reloaded")["detail"] == "0 added, 1 changed, 0 removed"
+
+
+def test_a_new_model_is_loaded_by_a_worker_of_its_own(start_daemon, eventually):
+    daemon = start_daemon("steady-1")
+    daemon.wait_until_phase("up", "steady-1")
+    main = json.loads((daemon.folder / "configs" / "streamd.yaml").read_text())
+    main["models"]["other"] = {"torchvision": "resnet18"}
+    main["camera_defaults"] = {"model": "imagenet"}
+    daemon.write_main(main)
+    daemon.write_camera("steady-2", model="other")
+    daemon.wait_until_phase("up", "steady-2")
+    assert [life["cameras"] for life in daemon.lives] == [["steady-1"], ["steady-2"]]
+    assert daemon.phases("steady-1") == ["connecting", "up"]
+
+
+# 13
+
+
+def test_a_configuration_that_cannot_be_used_changes_nothing(start_daemon, eventually):
+    daemon = start_daemon("steady-1")
+    daemon.wait_until_phase("up", "steady-1")
+    daemon.write_camera("steady-1", fps="many")
+    event = wait_for_event(daemon, eventually, "reload_failed")
+    assert event["camera"] is None
+    assert "steady-1.yaml:1" in event["detail"]
+    line = daemon.wait_for_log("the changed configuration cannot be used; the one before stays in effect")
+    assert "steady-1.yaml:1" in line["detail"]
+    assert daemon.updates == []
+    assert daemon.events("steady-1") == ["started", "up"]
+
+
+# 14
+
+
+def test_what_needs_a_restart_is_named_and_the_rest_takes_effect(start_daemon, eventually):
+    daemon = start_daemon("steady-1")
+    daemon.wait_until_phase("up", "steady-1")
+    main = json.loads((daemon.folder / "configs" / "streamd.yaml").read_text())
+    daemon.write_main({**main, "engine": {**main["engine"], "max_batch": 4}, "camera_defaults": {"fps": 2}})
+    event = wait_for_event(daemon, eventually, "reloaded")
+    assert event["detail"] == "0 added, 1 changed, 0 removed; restart streamd to apply: engine"
+    assert daemon.wait_for_log("a part of the new configuration is not in effect")["sections"] == ["engine"]
+    eventually(lambda: daemon.updates, "the worker was told")
+    assert daemon.updates[0]["config"]["engine"]["max_batch"] == "auto"
+
+
+# 15
+
+
+def test_an_added_worker_that_refuses_does_not_end_the_daemon(start_daemon, eventually):
+    daemon = start_daemon("steady-1")
+    daemon.wait_until_phase("up", "steady-1")
+    main = json.loads((daemon.folder / "configs" / "streamd.yaml").read_text())
+    main["models"]["other"] = {"torchvision": "resnet51"}
+    main["camera_defaults"] = {"model": "imagenet"}
+    daemon.write_main(main)
+    daemon.write_camera("refuses-1", model="other")
+    daemon.wait_until_phase("failed", "refuses-1")
+    assert daemon.records("CameraState", "refuses-1")[-1]["detail"] == "model resnet51 does not exist"
+    assert daemon.process.poll() is None
+    assert daemon.phases("steady-1") == ["connecting", "up"]
+
+
+# 16
+
+
+def test_systemd_hears_of_a_reload_and_is_asked_for_time_while_models_load(start_daemon, systemd, eventually):
+    daemon = start_daemon("slow-1", env={"NOTIFY_SOCKET": systemd.address})
+    systemd.wait_for("EXTEND_TIMEOUT_USEC=15000000")
+    (daemon.folder / "go").touch()
+    systemd.wait_for("READY=1")
+    before_us = time.monotonic_ns() // 1000
+    daemon.signal(signal.SIGHUP)
+    systemd.wait_for("READY=1", times=2)
+    (said,) = [message for message in systemd.messages if message.startswith("RELOADING=1")]
+    assert before_us <= int(said.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
+
+
+# 17
+
+
+def test_a_worker_that_speaks_but_brings_no_frame_further_is_replaced(start_daemon):
+    daemon = start_daemon("stuck-1", timing={"stuck": 0.3})
+    daemon.wait_for_lives(2)
+    assert daemon.wait_for_log("worker died")["detail"] == "worker w0: decoded nothing for 0.3 s while frames came in"
+
+
+# 18
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_workers_and_exits_with_0(start_daemon, systemd, number, is_gone):
     daemon = start_daemon("steady-1", "steady-2", workers=2, env={"NOTIFY_SOCKET": systemd.address})
@@ -266,7 +406,7 @@ def test_a_signal_while_models_load_stops_the_worker(start_daemon):
     assert len(daemon.stops) == 1
 
 
-# 13
+# 19
 
 
 def test_at_the_end_unfinished_cameras_are_stopped_and_the_sink_is_flushed(start_daemon):
@@ -282,7 +422,7 @@ def test_at_the_end_unfinished_cameras_are_stopped_and_the_sink_is_flushed(start
     assert 1.0 <= closing["timeout_s"] <= 5.0
 
 
-# 14
+# 20
 
 
 def test_a_second_signal_kills_the_workers_and_leaves_at_once(start_daemon, eventually, is_gone):
@@ -305,7 +445,7 @@ def test_a_second_signal_does_not_wait_for_a_flush_either(start_daemon, eventual
     assert daemon.exit_code() == 128 + signal.SIGTERM
 
 
-# 15
+# 21
 
 
 def test_a_killed_parent_takes_its_workers_with_it(start_daemon, eventually, is_gone):

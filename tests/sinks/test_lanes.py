@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import NOW_MS, event, result, state
 
-from streamd.records import Phase
+from streamd.records import CameraRemoved, Phase
 from streamd.redisio import ServerError
 from streamd.sinks.lanes import StreamLane, parse_id
 from streamd.sinks.states import StatesLane
@@ -212,3 +212,13 @@ def test_a_refused_state_gives_way_to_a_newer_one():
     assert lane.settle([OOM]).error == OOM
     assert [attempt.record.phase for attempt in lane.take(9)] == [Phase.DOWN]
     assert len(lane) == 1
+
+
+def test_a_camera_that_is_removed_leaves_the_hash_whatever_waited_of_it():
+    lane = StatesLane("c")
+    lane.put(state())
+    lane.put(CameraRemoved(camera=state().camera))
+    (attempt,) = lane.take(10)
+    assert attempt.command == ("HDEL", "c", state().camera)
+    assert len(lane.settle([1]).written) == 1
+    assert not len(lane)

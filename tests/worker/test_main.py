@@ -17,9 +17,11 @@ from safetensors.torch import save_file
 from support.wait import wait_until
 from torchvision.models import squeezenet1_1
 
+from streamd.config.redaction import reveal
+from streamd.config.types import Config
 from streamd.engine.runner import CpuRunner
 from streamd.worker import main as module
-from streamd.worker.protocol import Changed, Counts, Failed, Ready, Stop
+from streamd.worker.protocol import Changed, Counts, Failed, Ready, Released, Stop, Update
 
 EX_UNAVAILABLE, EX_SOFTWARE = 69, 70
 
@@ -230,6 +232,33 @@ def test_a_gpu_that_is_not_there_ends_the_process_for_good(serve, clip, monkeypa
     assert not failed.retry
     assert "nvidia-smi" in failed.message
     assert worker.code == EX_UNAVAILABLE
+
+
+# 8
+
+
+def test_an_update_starts_changes_and_releases_cameras_and_leaves_the_others_alone(serve, clip, tmp_path):
+    first, results = {name: paced(clip) for name in ("door", "yard", "hall")}, tmp_path / "results"
+    with serve(first, jsonl=results) as worker:
+        for _ in first:
+            worker.wait_for(is_phase("up"))
+        # The configuration as Start brings it, with a new camera and a changed one, and without the third.
+        config = start_config({"door": first["door"], "yard": {**first["yard"], "fps": 2}, "gate": paced(clip)}, results)
+        worker.send(Update(config=config, cameras=list(config["cameras"])))
+        seen = [worker.wait_for(lambda one: isinstance(one, Released) or is_phase("up")(one)) for _ in range(3)]
+        worker.stop(5)
+    assert [one.camera for one in seen if isinstance(one, Released)] == ["hall"]
+    assert phases(worker.messages, "door") == ["connecting", "up", "stopped"]
+    assert phases(worker.messages, "yard") == ["connecting", "up", "stopped", "connecting", "up", "stopped"]
+    assert phases(worker.messages, "hall") == ["connecting", "up", "stopped"]
+    assert phases(worker.messages, "gate") == ["connecting", "up", "stopped"]
+
+
+def start_config(cameras, results):
+    models = {"imagenet": {"builtin": "efficientnet-lite0"}}
+    engine = {"device": "cpu", "max_batch": 8}
+    given = {"redis": None, "jsonl": {"path": str(results)}, "models": models, "engine": engine, "cameras": cameras}
+    return reveal(Config.model_validate(given))
 
 
 # The numbers above are the contract's.

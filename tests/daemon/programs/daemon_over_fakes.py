@@ -1,6 +1,7 @@
 """The real daemon over fake workers, with a sink that notes what it is given.
 
-One argument: JSON with `folder`, `config`, `timing`, `sink` (good, breaks, breaks later, hangs) and `killable`. Where that is false SIGKILL
+One argument: JSON with `folder` (it holds configs/), `timing`,
+`sink` (good, breaks, breaks later, hangs) and `killable`. Where that is false SIGKILL
 fails, as it does on a process that is stuck in a driver.
 """
 
@@ -12,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from streamd import eventloop, log
-from streamd.config import Config, secrets
+from streamd.config import load, secrets
 from streamd.daemon.daemon import Daemon
 from streamd.daemon.supervisor import Timing
 from streamd.records import EventKind
@@ -44,10 +45,11 @@ class NotingSink:
 
 
 async def main():
-    config = Config.model_validate(given["config"])
+    path = folder / "configs" / "streamd.yaml"
+    config = load(path)
     add_secrets(secrets(config))
     argv = (sys.executable, str(Path(__file__).parent / "fake_worker.py"), str(folder))
-    daemon = Daemon(config, sink=NotingSink(), worker_argv=argv, timing=Timing(**given["timing"]), log_level="debug")
+    daemon = Daemon(config, path, sink=NotingSink(), worker_argv=argv, timing=Timing(**given["timing"]), log_level="debug")
     return await daemon.run()
 
 

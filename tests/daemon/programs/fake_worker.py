@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streamd.records import CameraState, Event, EventKind, Phase
 from streamd.types import Ledger
-from streamd.worker.protocol import Changed, Channel, Counts, Failed, Ready, Start, Stop, ToWorker
+from streamd.worker.protocol import Changed, Channel, Counts, Failed, Ready, Released, Start, Stop, ToWorker, Update
 
 folder = Path(sys.argv[1])
 
@@ -50,8 +50,11 @@ async def live(channel, start):
     for camera, kind in kinds.items():
         for message in said_of(camera, kind):
             channel.send(message)
+    received = 0
     while True:
-        channel.send(Counts({camera: Ledger() for camera in kinds}, sink_queue=0, batches=0, latency=[], cpu_s=0.0, at_ns=0))
+        received += 100
+        ledgers = {camera: Ledger(received=received if kind == "stuck" else 0) for camera, kind in kinds.items()}
+        channel.send(Counts(ledgers, sink_queue=0, batches=0, latency=[], cpu_s=0.0, at_ns=0))
         await asyncio.sleep(0.02)
 
 
@@ -79,11 +82,23 @@ async def main():
     )
     life = asyncio.ensure_future(live(channel, start))
     listening = asyncio.ensure_future(channel.receive())
+    cameras = start.cameras
     while True:
         await asyncio.wait({life, listening}, return_when=asyncio.FIRST_COMPLETED)
         if life.done():
             break
         message = listening.result()
+        if isinstance(message, Update):
+            note("updates", worker=start.worker, cameras=message.cameras, config=message.config)
+            gone, new = set(cameras) - set(message.cameras), [camera for camera in message.cameras if camera not in cameras]
+            cameras = message.cameras
+            for camera in gone:
+                channel.send(changed(camera, Phase.STOPPED, EventKind.STOPPED))
+                channel.send(Released(camera))
+            for camera in new:
+                channel.send(changed(camera, Phase.UP, EventKind.UP))
+            listening = asyncio.ensure_future(channel.receive())
+            continue
         if isinstance(message, Stop):
             note("stops", worker=start.worker, timeout_s=message.timeout_s)
         elif message is None:
