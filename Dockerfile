@@ -16,7 +16,7 @@ WORKDIR /src
 
 FROM build AS streamd
 COPY requirements/build.txt requirements/
-RUN pip install --require-hashes -r requirements/build.txt
+RUN pip install --no-deps --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY streamd streamd
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
@@ -24,14 +24,14 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
 
 FROM build AS dependencies-cpu
 COPY requirements/cpu.txt requirements/
-RUN pip --python /opt/streamd/bin/python install --require-hashes -r requirements/cpu.txt
+RUN pip --python /opt/streamd/bin/python install --no-deps --require-hashes -r requirements/cpu.txt
 
 FROM build AS dependencies-cuda
 # 1 adds NVIDIA DALI, 1.3 GB.
 ARG WITH_DALI=0
 COPY requirements/gpu.txt requirements/dali.txt requirements/
 RUN case "$WITH_DALI" in 0) file=gpu ;; 1) file=dali ;; *) echo "WITH_DALI is 0 or 1, not $WITH_DALI" >&2; exit 64 ;; esac \
-    && pip --python /opt/streamd/bin/python install --require-hashes -r "requirements/$file.txt"
+    && pip --python /opt/streamd/bin/python install --no-deps --require-hashes -r "requirements/$file.txt"
 
 FROM base AS runtime
 # Downloaded weights are kept under the home folder: mount a volume there to keep them longer than the container.
