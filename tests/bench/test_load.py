@@ -81,12 +81,12 @@ def load(small_clip):
 
 async def test_a_count_from_before_does_not_begin_a_measurement(load):
     (worker,) = load._workers
-    load.worker_counted(worker._placement, counts(0, {}))
+    load.worker_counted(worker.placement, counts(0, {}))
     waiting = asyncio.create_task(load._next_counts())
     await asyncio.sleep(0)
     assert not waiting.done()
     fresh = counts(1e9, {})
-    load.worker_counted(worker._placement, fresh)
+    load.worker_counted(worker.placement, fresh)
     assert list((await asyncio.wait_for(waiting, 5)).values()) == [fresh]
 
 
@@ -94,7 +94,7 @@ async def test_a_worker_that_dies_ends_the_measurement(load):
     (worker,) = load._workers
     measuring = asyncio.create_task(load.measure(60))
     await asyncio.sleep(0)
-    load.worker_died(worker._placement, detail="exit code 1", retry_in_s=1.0)
+    load.worker_died(worker.placement, detail="exit code 1", retry_in_s=1.0)
     with pytest.raises(StreamdError, match=r"died: exit code 1"):
         await asyncio.wait_for(measuring, 5)
 
